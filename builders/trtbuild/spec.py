@@ -1,0 +1,87 @@
+"""The deployment's description: ``deployment.yaml`` or command-line flags, as frozen, validated models.
+
+Everything that a user may state is here, with its default, and nothing that is computed: numbers that
+follow from others are decided by the plan alone.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+
+class Target(str, Enum):
+    """What serves the model; see README "Targets"."""
+
+    ENGINE = "engine"  # TensorRT-LLM's compiled engine behind the C++ tensorrtllm backend
+    LLMAPI = "llmapi"  # TensorRT-LLM's LLM API (PyTorch flow) in a Python model
+    LOCAL = "local"  # OpenVINO GenAI on the CPU, behind the tensorrtllm contract
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def check_model_name(name: str) -> str:
+    """Returns ``name`` if it is safe as a Triton model name and as a folder of the repository.
+
+    Raises:
+        ValueError: for an empty name, a leading dot or dash, or any of ``/ \\ : ; ,``, spaces and the like.
+    """
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise ValueError(
+            f"{name!r} cannot be a model name: it becomes a folder of the repository and a word in launch "
+            "lines; use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    return name
+
+
+ModelName = Annotated[str, AfterValidator(check_model_name)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class LlmSpec(_Frozen):
+    """One language model."""
+
+    model: str = Field(description="catalogue name, Hugging Face id, or folder with a config.json")
+    name: ModelName | None = Field(None, description="name in the repository; default: the catalogue name")
+    weights: Path | None = Field(None, description="GGUF file, OpenVINO IR folder or safetensors folder")
+    quant: str = Field("auto", description="weight format; see `trtbuild formats`")
+    kv_dtype: str = Field("auto", description="KV cache: auto (as activations), int8, fp8")
+    tp: int = Field(1, ge=1, le=64, description="tensor parallelism: GPUs that share one instance")
+    instances: int = Field(1, ge=1, le=64, description="copies of the engine")
+    max_input_tokens: int = Field(2048, ge=1, description="longest prompt")
+    max_output_tokens: int = Field(512, ge=1, description="longest answer")
+    concurrency: int | None = Field(None, ge=1, le=4096, description="requests at once; default: planned")
+
+
+class VisionSpec(_Frozen):
+    """One vision pipeline."""
+
+    name: ModelName = Field("ocr", description="name in the repository")
+    pipeline: str = Field("ocr", description="kind of pipeline: ocr")
+    weights: Path | None = Field(None, description="folder with the pipeline's ONNX files")
+    instances: int | None = Field(None, ge=1, le=64, description="copies of each network; default: planned")
+    max_batch_size: int | None = Field(None, ge=1, le=256, description="largest batch of a network")
+
+
+class DeploymentSpec(_Frozen):
+    """All that shall run on one GPU (or, target ``local``, on this CPU)."""
+
+    target: Target | None = Field(None, description="engine, llmapi or local; default: by what is here")
+    gpu: str | None = Field(None, description="GPU name; see `trtbuild gpus`")
+    container: str | None = Field(None, description="Triton container release, such as 25.10")
+    models: tuple[LlmSpec, ...] = ()
+    vision: tuple[VisionSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _something_to_serve(self) -> DeploymentSpec:
+        if not self.models and not self.vision:
+            raise ValueError("the spec names no model: give `models:` or `vision:` at least one entry")
+        return self

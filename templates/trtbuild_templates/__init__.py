@@ -1,0 +1,1 @@
+"""Jinja templates and static model code that `trtbuild` writes into repositories."""
