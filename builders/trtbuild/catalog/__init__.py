@@ -1,0 +1,1 @@
+"""Data about models, GPUs, formats, containers and pipelines, with the loaders beside it."""

@@ -1,0 +1,115 @@
+"""Vision pipelines as data: files, checksums, tensors and measured costs (``data/vision.yaml``)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import resources
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from trtbuild.errors import CatalogError
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PackageRow(_Frozen):
+    """The distribution that carries a pipeline's weights."""
+
+    name: str
+    version: str
+    install: str  # the command that brings it, for messages
+
+
+class TensorRow(_Frozen):
+    """A tensor of a network as its Triton config declares it."""
+
+    name: str
+    dtype: str  # Triton's name without TYPE_: FP32, INT64, …
+    dims: tuple[int, ...]  # without the batch dimension; -1 is free
+
+
+class WorkspaceRow(_Frozen):
+    """Memory that one instance needs beside its weights, linear in the elements of its input."""
+
+    session_bytes: int  # a loaded session before its first run
+    bytes_per_element: int  # growth while it runs
+    max_elements: int  # of one picture or line at its largest, all channels
+
+    def at_batch(self, batch_size: int) -> int:
+        """Bytes of one instance that runs ``batch_size`` of the largest inputs at once."""
+        return self.session_bytes + self.bytes_per_element * self.max_elements * batch_size
+
+
+class NetworkRow(_Frozen):
+    """One network of a pipeline."""
+
+    role: str  # the suffix of its model name: det, cls, rec
+    file: str  # path inside the distribution
+    bytes: int
+    sha256: str
+    inputs: tuple[TensorRow, ...]
+    outputs: tuple[TensorRow, ...]
+    best_of: str | None = None  # score output behind which best_id and best_score are appended
+    instances: int
+    max_batch_size: int
+    preferred_batch_sizes: tuple[int, ...]
+    max_queue_delay_us: int
+    workspace: WorkspaceRow
+
+
+class FrontRow(_Frozen):
+    """The model that decodes pictures and calls the networks; figures are of one instance."""
+
+    instances: int
+    max_picture_pixels: int
+    decode_bytes_per_pixel: int
+    host_bytes: int
+    output_bytes: int
+
+
+class PipelineRow(_Frozen):
+    """A vision pipeline."""
+
+    title: str
+    package: PackageRow
+    licence: str
+    source: str
+    front: FrontRow
+    networks: tuple[NetworkRow, ...]
+
+    def network(self, role: str) -> NetworkRow:
+        """The network of a role.
+
+        Raises:
+            CatalogError: if the pipeline has no such role.
+        """
+        for row in self.networks:
+            if row.role == role:
+                return row
+        raise CatalogError(
+            f"the pipeline has no network {role!r}", "roles: " + ", ".join(row.role for row in self.networks)
+        )
+
+
+@lru_cache(maxsize=1)
+def pipelines() -> dict[str, PipelineRow]:
+    """All known pipelines by name."""
+    text = resources.files("trtbuild.catalog").joinpath("data/vision.yaml").read_text(encoding="utf-8")
+    return {name: PipelineRow.model_validate(row) for name, row in yaml.safe_load(text).items()}
+
+
+def pipeline(name: str) -> PipelineRow:
+    """The pipeline called ``name``.
+
+    Raises:
+        CatalogError: for a name that is not in the catalogue.
+    """
+    try:
+        return pipelines()[name]
+    except KeyError:
+        raise CatalogError(
+            f"no vision pipeline is called {name!r}", "known pipelines: " + ", ".join(sorted(pipelines()))
+        ) from None
