@@ -1,0 +1,229 @@
+"""Which commands make one model's engine: plan → argument lists, the one description behind every place.
+
+The steps that run here, the ones that run in a container (``places.py``) and the script for another machine
+(``script.py``) are all written from the ``Command`` objects that ``llm_commands`` returns; nothing else knows
+a flag. Each command
+
+- runs with the model's work folder ``build/<model>/`` as its working directory, and names only paths
+  inside it (``source``, ``calibration``, ``checkpoint``, ``engine``), so that it reads the same everywhere;
+- writes to ``<product>.partial`` (``Command.partial``). Whoever runs it checks that every pattern in ``expects``
+  matches at least one file there that is not empty, and that ``facts`` hold, and only then renames it to
+  ``<product>``: a folder with the final name is whole;
+- gets secrets by the names in ``env`` from the environment, never in its arguments;
+- starts with ``python3`` or a tool of TensorRT-LLM's. A place may replace ``python3`` by its interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from trtbuild.build.flags import (
+    QUANT_ALGOS,
+    build_flags,
+    converter_path,
+    paged_context_fmha,
+    quantiser_flags,
+)
+from trtbuild.plan.model import LlmPlan
+from trtbuild.spec import Target
+
+EXAMPLES = "/app/tensorrt_llm/examples"  # in every trtllm container; TLLM docs/source/getting_started
+
+# What a fetch takes. Pickled weights are left out by not being named.
+WEIGHT_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")
+
+_FETCH = (
+    "import sys; from huggingface_hub import snapshot_download; "
+    "snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir=sys.argv[3], allow_patterns=sys.argv[4:])"
+)
+
+
+class Step(str, Enum):
+    """One resumable unit of a build, in the order in which they run."""
+
+    FETCH = "fetch"
+    CONVERT = "convert"
+    QUANTISE = "quantise"
+    COMPILE = "compile"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the weights of a model become what the target loads; ``checkpoints.route`` decides it.
+
+    Attributes:
+        method: ``direct``: the target reads the Hugging Face folder itself; ``ready``: ``source`` is a
+            TensorRT-LLM checkpoint; ``convert``: convert_checkpoint.py; ``quantise``: calibration and export.
+        quant: weight format of the result, in the words of ``trtbuild formats``.
+        group_size: weights a scale is shared by, for formats that group.
+        source_quant: quant_algo that the converter gives a source that is quantised already; None for 16 bit.
+        revision: commit of the model repository; None for a local folder.
+        calibration_samples: texts that the quantiser reads; None where nothing is calibrated.
+        calibration_tokens: longest part of a text that is used.
+        quantiser: ``container``: TensorRT-LLM's quantize.py on a GPU; ``cpu``: ``trtbuild.build.quantise``.
+    """
+
+    method: Literal["direct", "ready", "convert", "quantise"]
+    quant: str
+    group_size: int | None = None
+    source_quant: str | None = None
+    revision: str | None = None
+    calibration_samples: int | None = None
+    calibration_tokens: int = 512
+    quantiser: Literal["container", "cpu"] = "container"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value that a JSON file of the product must hold; ``path`` is dotted, a key that is absent counts as None.
+
+    Tools of TensorRT-LLM go on with a warning when they cannot read a quantisation config, so exit code 0
+    does not say that the product is what was asked for.
+    """
+
+    file: str
+    path: str
+    value: str | int | bool | None
+
+
+@dataclass(frozen=True)
+class Command:
+    """One child process of a build. See the module's docstring for the contract of its paths."""
+
+    step: Step
+    argv: tuple[str, ...]
+    product: str
+    expects: tuple[str, ...]
+    facts: tuple[Fact, ...] = ()
+    inputs: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    needs_gpu: bool = False
+
+    @property
+    def partial(self) -> str:
+        return f"{self.product}.partial"
+
+
+def llm_commands(
+    llm: LlmPlan,
+    *,
+    target: Target,
+    version: str,
+    model_type: str,
+    recipe: Recipe,
+    examples: str = EXAMPLES,
+) -> tuple[Command, ...]:
+    """Returns the commands for one language model, in order; empty for a local folder that needs none.
+
+    Args:
+        version: TensorRT-LLM version, such as "1.2.1" or "0.17.0.post1".
+        model_type: ``model_type`` of the model's config.json; chooses the converter.
+        examples: folder of TensorRT-LLM's examples where the commands run.
+
+    Raises:
+        BuildError: no converter is known for ``model_type``, or ``version`` lacks what the recipe needs.
+    """
+    steps = []
+    if recipe.revision is not None:
+        steps.append(_fetch(llm.source, recipe.revision))
+    hf_export = target is not Target.ENGINE
+    if recipe.method == "convert":
+        steps.append(_convert(llm, version, model_type, recipe, examples))
+    elif recipe.method == "quantise":
+        steps.append(_quantise(llm, version, recipe, examples, hf_export))
+    if target is Target.ENGINE:
+        steps.append(_compile(llm, version, recipe))
+    return tuple(steps)
+
+
+def _fetch(repository: str, revision: str) -> Command:
+    argv = ("python3", "-c", _FETCH, repository, revision, "source.partial", *WEIGHT_PATTERNS)
+    return Command(
+        Step.FETCH, argv, "source", ("config.json", "*.safetensors"), env=("HF_TOKEN", "HF_ENDPOINT")
+    )
+
+
+def _rank_files(tp: int, suffix: str) -> tuple[str, ...]:
+    return tuple(f"rank{rank}.{suffix}" for rank in range(tp))
+
+
+def _checkpoint_facts(llm: LlmPlan, quant_algo: str | None) -> tuple[Fact, ...]:
+    kv_algo = {"int8": "INT8", "fp8": "FP8"}.get(llm.kv_dtype)
+    return (
+        Fact("config.json", "quantization.quant_algo", quant_algo),
+        Fact("config.json", "quantization.kv_cache_quant_algo", kv_algo),
+        Fact("config.json", "mapping.tp_size", llm.tp),
+    )
+
+
+def _convert(llm: LlmPlan, version: str, model_type: str, recipe: Recipe, examples: str) -> Command:
+    argv = [
+        *("python3", converter_path(model_type, version, examples)),
+        *("--model_dir", "source", "--output_dir", "checkpoint.partial"),
+        *("--dtype", llm.dtype, "--tp_size", str(llm.tp)),
+    ]
+    inputs = ["source"]
+    if recipe.source_quant is None and recipe.quant in ("int8", "int4"):
+        argv += ["--use_weight_only", "--weight_only_precision", recipe.quant]
+    if llm.kv_dtype == "int8":
+        argv += ["--int8_kv_cache", "--calib_dataset", "calibration"]
+        inputs.append("calibration")
+    return Command(
+        Step.CONVERT,
+        tuple(argv),
+        product="checkpoint",
+        expects=("config.json", *_rank_files(llm.tp, "safetensors")),
+        facts=_checkpoint_facts(llm, recipe.source_quant or QUANT_ALGOS[recipe.quant]),
+        inputs=tuple(inputs),
+    )
+
+
+def _quantise(llm: LlmPlan, version: str, recipe: Recipe, examples: str, hf_export: bool) -> Command:
+    tool: tuple[str, ...] = ("python3", f"{examples}/quantization/quantize.py")
+    if recipe.quantiser == "cpu":
+        tool = ("python3", "-m", "trtbuild.build.quantise")
+    argv = [
+        *(*tool, "--model_dir", "source", "--output_dir", "checkpoint.partial"),
+        *("--calib_dataset", "calibration", "--calib_size", str(recipe.calibration_samples)),
+        *("--calib_max_seq_length", str(recipe.calibration_tokens)),
+        *quantiser_flags(llm, version, recipe.quant, recipe.group_size),
+    ]
+    expects = ("config.json", *_rank_files(llm.tp, "safetensors"))
+    facts = _checkpoint_facts(llm, QUANT_ALGOS[recipe.quant])
+    if hf_export:
+        argv += ["--export_format", "hf"]
+        expects = ("config.json", "hf_quant_config.json", "*.safetensors")
+        facts = (Fact("hf_quant_config.json", "quantization.quant_algo", QUANT_ALGOS[recipe.quant]),)
+    return Command(
+        Step.QUANTISE,
+        tuple(argv),
+        product="checkpoint",
+        expects=expects,
+        facts=facts,
+        inputs=("source", "calibration"),
+        needs_gpu=recipe.quantiser == "container",
+    )
+
+
+def _compile(llm: LlmPlan, version: str, recipe: Recipe) -> Command:
+    checkpoint = "source" if recipe.method == "ready" else "checkpoint"
+    flags = build_flags(llm, version, recipe.quant)
+    config, plugins = "build_config", "build_config.plugin_config"
+    return Command(
+        Step.COMPILE,
+        ("trtllm-build", "--checkpoint_dir", checkpoint, "--output_dir", "engine.partial", *flags),
+        product="engine",
+        expects=("config.json", *_rank_files(llm.tp, "engine")),
+        facts=(
+            Fact("config.json", "pretrained_config.mapping.tp_size", llm.tp),
+            Fact("config.json", f"{config}.max_batch_size", llm.max_batch_size),
+            Fact("config.json", f"{config}.max_num_tokens", llm.max_num_tokens),
+            Fact("config.json", f"{config}.max_seq_len", llm.max_seq_len),
+            Fact("config.json", f"{plugins}.tokens_per_block", llm.tokens_per_block),
+            Fact("config.json", f"{plugins}.use_paged_context_fmha", paged_context_fmha(llm)),
+        ),
+        inputs=(checkpoint,),
+        needs_gpu=True,
+    )

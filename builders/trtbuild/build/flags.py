@@ -1,0 +1,151 @@
+"""What each TensorRT-LLM version's tools are called with: flags, converter paths, quantiser formats.
+
+Read in NVIDIA/TensorRT-LLM: ``tensorrt_llm/commands/build.py`` at b8fc6633 (0.13 dev), 42a7b092 (0.16.0),
+008b2b8d (0.18 to 0.19) and 65f1d153 (1.1 to 1.2); ``tensorrt_llm/plugin/plugin.py`` at 75057cd0 (0.14 dev),
+548b5b73 (0.16), 16d2467e (0.17.0.post1) and c20322ff (1.1); ``examples/quantization/quantize.py`` at c8c6df08.
+The tests hold every argument list against those parsers, which were extracted on their own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trtbuild.errors import BuildError
+from trtbuild.plan.model import LlmPlan
+
+# model_type in config.json → folder of examples; the second name is where it lies from 0.19 on.
+_CONVERTERS: dict[str, tuple[str, str]] = {
+    "llama": ("llama", "core/llama"),
+    "mistral": ("llama", "core/llama"),
+    "mixtral": ("llama", "core/llama"),
+    "qwen": ("qwen", "core/qwen"),
+    "qwen2": ("qwen", "core/qwen"),
+    "qwen2_moe": ("qwen", "core/qwen"),
+    "qwen3": ("qwen", "core/qwen"),
+    "qwen3_moe": ("qwen", "core/qwen"),
+    "phi3": ("phi", "core/phi"),
+    "gemma": ("gemma", "core/gemma"),
+    "gemma2": ("gemma", "core/gemma"),
+    "gemma3_text": ("gemma", "core/gemma"),
+    "internlm2": ("internlm2", "core/internlm2"),
+    "chatglm": ("chatglm", "contrib/chatglm-6b"),
+    "glm": ("chatglm", "core/glm-4-9b"),
+    "baichuan": ("baichuan", "contrib/baichuan"),
+    "falcon": ("falcon", "contrib/falcon"),
+    "gptj": ("gptj", "contrib/gptj"),
+}
+_FIRST_VERSION = {"qwen3": (0, 20), "qwen3_moe": (0, 20), "gemma3_text": (0, 20)}  # release notes
+
+# Weight format → quantize.py's --qformat; TLLM tensorrt_llm/quantization/quantize_by_modelopt.py.
+_QFORMATS = {"awq": "int4_awq", "w4a8-awq": "w4a8_awq", "fp8": "fp8", "int8-sq": "int8_sq", "nvfp4": "nvfp4"}
+
+CALIBRATED_FORMATS = frozenset(_QFORMATS)
+
+# Weight format → quantization.quant_algo of the TensorRT-LLM checkpoint that our own steps make.
+QUANT_ALGOS: dict[str, str | None] = {
+    "fp16": None,
+    "bf16": None,
+    "int8": "W8A16",
+    "int4": "W4A16",
+    "int8-sq": "W8A8_SQ_PER_CHANNEL",
+    "awq": "W4A16_AWQ",
+    "w4a8-awq": "W4A8_AWQ",
+    "gptq": "W4A16_GPTQ",
+    "fp8": "FP8",
+    "nvfp4": "NVFP4",
+}
+
+# Quantiser formats whose sample count TensorRT-LLM cuts, whatever was asked for (quantize_by_modelopt.py).
+AWQ_CALIBRATION_LIMIT = 32
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Returns the numbers that order versions: "0.17.0.post1" → (0, 17, 0).
+
+    Raises:
+        BuildError: ``version`` does not begin with a number.
+    """
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    if match is None:
+        raise BuildError(f"{version!r} is not a TensorRT-LLM version", "give one such as 1.2.1")
+    return tuple(int(part) for part in match.group().split("."))
+
+
+def converter_path(model_type: str, version: str, examples: str) -> str:
+    """Returns the path of convert_checkpoint.py for a ``model_type`` of config.json.
+
+    Raises:
+        BuildError: TensorRT-LLM ``version`` has no converter for it.
+    """
+    if model_type not in _CONVERTERS:
+        known = ", ".join(sorted(_CONVERTERS))
+        raise BuildError(
+            f"no converter of TensorRT-LLM is known for model_type {model_type!r} (known: {known})",
+            "use the target llmapi, which reads the Hugging Face folder itself",
+            "quantise with --quant awq or fp8: quantize.py needs no converter",
+        )
+    first = _FIRST_VERSION.get(model_type, (0, 12))
+    if release(version) < first:
+        need = ".".join(map(str, first))
+        raise BuildError(
+            f"model_type {model_type!r} needs TensorRT-LLM {need} or later, and the plan is for {version}",
+            f"take a container with TensorRT-LLM {need} or later",
+        )
+    before, after = _CONVERTERS[model_type]
+    folder = before if release(version) < (0, 19) else f"models/{after}"
+    return f"{examples}/{folder}/convert_checkpoint.py"
+
+
+def quantiser_flags(llm: LlmPlan, version: str, quant: str, group_size: int | None) -> tuple[str, ...]:
+    """Returns the flags of quantize.py that depend on format, group size, KV type and TP.
+
+    Raises:
+        BuildError: ``quant`` is not a calibrated format of this ``version``.
+    """
+    if quant not in _QFORMATS:
+        raise BuildError(
+            f"{quant!r} is not a format that is calibrated; those are {', '.join(sorted(_QFORMATS))}",
+            "int8, int4 and 16 bit weights are made by the converter, gptq by GPTQModel",
+        )
+    if quant == "nvfp4" and release(version) < (0, 17):
+        raise BuildError(f"nvfp4 came with TensorRT-LLM 0.17, and the plan is for {version}")
+    flags = ["--qformat", _QFORMATS[quant], "--dtype", llm.dtype, "--tp_size", str(llm.tp)]
+    if group_size is not None and quant in ("awq", "w4a8-awq"):
+        flags += ["--awq_block_size", str(group_size)]
+    if llm.kv_dtype in ("int8", "fp8"):
+        flags += ["--kv_cache_dtype", llm.kv_dtype]
+    return tuple(flags)
+
+
+def paged_context_fmha(llm: LlmPlan) -> bool:
+    """Returns whether the engine is built with what KV reuse and chunked context need."""
+    return llm.kv_reuse or llm.chunked_context
+
+
+def build_flags(llm: LlmPlan, version: str, quant: str) -> tuple[str, ...]:
+    """Returns the flags of trtllm-build. Every one whose default has changed between versions is written."""
+    # The GEMM plugin serves layers that stay in 16 bit; with FP8 the docs say to leave it off, and NVFP4
+    # has a value of its own.
+    gemm = {"fp8": "disable", "nvfp4": "nvfp4"}.get(quant, llm.dtype)
+    # Effective only with these formats, refused or switched off with a warning elsewhere (builder.py).
+    fp8_attention = quant in ("fp8", "w4a8-awq", "nvfp4") and llm.kv_dtype == "fp8"
+    flags = [
+        *("--max_batch_size", str(llm.max_batch_size)),
+        *("--max_input_len", str(llm.max_input_tokens)),
+        *("--max_seq_len", str(llm.max_seq_len)),
+        *("--max_num_tokens", str(llm.max_num_tokens)),
+        *("--max_beam_width", "1"),
+        *("--kv_cache_type", "paged"),
+        *("--tokens_per_block", str(llm.tokens_per_block)),
+        *("--gpt_attention_plugin", llm.dtype),
+        *("--gemm_plugin", gemm),
+        *("--context_fmha", "enable"),
+        *("--remove_input_padding", "enable"),
+        *("--use_paged_context_fmha", "enable" if paged_context_fmha(llm) else "disable"),
+        *("--use_fp8_context_fmha", "enable" if fp8_attention else "disable"),
+        *("--workers", str(llm.tp)),
+        *("--log_level", "info"),
+    ]
+    if release(version) >= (0, 16):
+        flags.append("--monitor_memory")  # its lines feed `trtbuild reconcile`
+    return tuple(flags)
