@@ -85,3 +85,11 @@ class DeploymentSpec(_Frozen):
         if not self.models and not self.vision:
             raise ValueError("the spec names no model: give `models:` or `vision:` at least one entry")
         return self
+
+    @model_validator(mode="after")
+    def _one_owner_per_name(self) -> DeploymentSpec:
+        names = [entry.name for entry in (*self.models, *self.vision) if entry.name is not None]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two entries are called {name!r}: give each a `name` of its own")
+        return self

@@ -71,7 +71,7 @@ def detect_gpus() -> tuple[HostGpu, ...]:
 
 
 def parse_nvidia_smi(text: str) -> tuple[HostGpu, ...]:
-    """Rows of ``name, memory.total in MiB, compute capability``; rows without figures ([N/A]) are left out."""
+    """Rows of ``name, memory.total in MiB, compute capability``; rows without figures are left out."""
     return tuple(
         HostGpu(row[0].strip(), int(row[1]) * _MIB_BYTES, row[2].strip())
         for row in csv.reader(text.splitlines(), skipinitialspace=True)

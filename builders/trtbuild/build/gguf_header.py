@@ -1,7 +1,7 @@
 """The header of a GGUF file: metadata and tensor table, read without loading a weight.
 
 Layout (ggml's ``docs/gguf.md``, versions 2 and 3, little endian): magic ``GGUF``, u32 version, u64 tensors,
-u64 metadata pairs; a pair is key, u32 type, value; a tensor is name, u32 rank, u64 each, u32 type, u64 offset.
+u64 metadata pairs; a pair is key, u32 type, value; a tensor is name, u32 rank, u64s, u32 type, u64 offset.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _inspect_checkpoint(path: Path, origin: str) -> LocalWeights:
     pickled = sorted(item.name for pattern in _PICKLED for item in path.glob(pattern))
     if not shards and pickled:
         raise ModelSourceError(
-            f"{path}: the weights are pickled ({pickled[0]}): loading them could run code, so they are not opened",
+            f"{path}: the weights are pickled ({pickled[0]}): loading could run code, so they stay closed",
             "take the model's safetensors files, or convert them on a machine that you trust for it",
         )
     config = read_config(path)

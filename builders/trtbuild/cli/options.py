@@ -1,0 +1,141 @@
+"""The options that describe a deployment, once, for every command that takes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from trtbuild.spec import DeploymentSpec
+
+Command = TypeVar("Command", bound=click.Command)
+
+# flag: (parameter, key of LlmSpec); these need --model and cannot stand beside --spec.
+_MODEL_FLAGS = {
+    "quant": "quant",
+    "weights": "weights",
+    "name": "name",
+    "max_input": "max_input_tokens",
+    "max_output": "max_output_tokens",
+    "concurrency": "concurrency",
+    "instances": "instances",
+    "kv_dtype": "kv_dtype",
+    "tp": "tp",
+}
+_POSITIVE = click.IntRange(min=1)
+
+
+def _option(*names: str, **attributes: Any) -> click.Option:
+    return click.Option(names, **attributes)
+
+
+SPEC_OPTIONS: dict[str, list[click.Option]] = {
+    "what": [
+        _option(
+            "--model",
+            "models",
+            multiple=True,
+            metavar="NAME",
+            help="Catalogue name, Hugging Face id, or folder.",
+        ),
+        _option(
+            "--quant", metavar="FORMAT", help="Weight format, such as awq, fp8, int4; see `trtbuild formats`."
+        ),
+        _option(
+            "--with",
+            "pipelines",
+            multiple=True,
+            type=click.Choice(["ocr"]),
+            help="A vision pipeline beside it.",
+        ),
+        _option(
+            "--spec", type=click.Path(path_type=Path), metavar="FILE", help="All of this from a YAML file."
+        ),
+        _option("--name", help="Name in the repository; default: that of the model."),
+        _option(
+            "--weights", type=click.Path(path_type=Path), help="GGUF file, OpenVINO IR or safetensors folder."
+        ),
+    ],
+    "where": [
+        _option("--gpu", metavar="NAME", help="GPU to plan for; default: the one here, else l4."),
+        _option(
+            "--target", type=click.Choice(["engine", "llmapi", "local"]), help="Default: by what is here."
+        ),
+        _option(
+            "--container", metavar="RELEASE", help="Triton release such as 25.10; default: newest that fits."
+        ),
+    ],
+    "size": [
+        _option("--max-input", type=_POSITIVE, metavar="TOKENS", help="Longest prompt (2048)."),
+        _option("--max-output", type=_POSITIVE, metavar="TOKENS", help="Longest answer (512)."),
+        _option("--concurrency", type=_POSITIVE, metavar="N", help="Requests at once; default: planned."),
+        _option("--instances", type=_POSITIVE, metavar="N", help="Copies of the engine (1)."),
+        _option("--tp", type=_POSITIVE, metavar="N", help="GPUs that share one instance (1)."),
+        _option("--kv-dtype", metavar="DTYPE", help="KV cache: auto, int8, fp8."),
+    ],
+}
+
+
+def spec_options(command: Command) -> Command:
+    """Adds every option of `SPEC_OPTIONS` to a command, in the order of the help."""
+    command.params[:0] = [option for options in SPEC_OPTIONS.values() for option in options]
+    return command
+
+
+def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
+    """The spec that the flags of `spec_options` describe; removes them from ``flags``.
+
+    Raises:
+        click.UsageError: for flags that contradict each other.
+        SpecError: for a spec that cannot be read or is wrong.
+    """
+    taken = {
+        option.name: flags.pop(option.name)
+        for group in SPEC_OPTIONS.values()
+        for option in group
+        if option.name
+    }
+    whole = {key: taken[key] for key in ("gpu", "target", "container") if taken[key] is not None}
+    per_model = {key: taken[flag] for flag, key in _MODEL_FLAGS.items() if taken[flag] is not None}
+    stray = [flag for flag in _MODEL_FLAGS if taken[flag] is not None]
+
+    if taken["spec"] is not None:
+        if taken["models"] or taken["pipelines"] or stray:
+            used = (["model"] if taken["models"] else []) + (["with"] if taken["pipelines"] else []) + stray
+            raise click.UsageError(
+                f"--spec describes every model; write {_flags(used)} into the file instead."
+            )
+        return _override(taken["spec"], whole)
+    if not taken["models"] and stray:
+        raise click.UsageError(f"{_flags(stray)} describes a model: give --model NAME too.")
+    if not taken["models"] and not taken["pipelines"]:
+        raise click.UsageError("say what shall run: --model NAME (see `trtbuild models`), or --spec FILE.")
+    if len(taken["models"]) > 1 and {"name", "weights"} & per_model.keys():
+        raise click.UsageError(
+            "--name and --weights belong to one --model; describe several in a --spec file."
+        )
+    from trtbuild.specfile import validate_spec
+
+    per_model = {key: str(value) if isinstance(value, Path) else value for key, value in per_model.items()}
+    data = {
+        **whole,
+        "models": [{"model": model, **per_model} for model in taken["models"]],
+        "vision": [
+            {"name": pipeline, "pipeline": pipeline} for pipeline in dict.fromkeys(taken["pipelines"])
+        ],
+    }
+    return validate_spec(data, where="command line")
+
+
+def _override(path: Path, whole: dict[str, str]) -> DeploymentSpec:
+    from trtbuild.spec import DeploymentSpec
+    from trtbuild.specfile import load_spec
+
+    spec = load_spec(path)
+    return DeploymentSpec.model_validate({**dict(spec), **whole}) if whole else spec
+
+
+def _flags(names: list[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
