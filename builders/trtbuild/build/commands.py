@@ -6,9 +6,9 @@ a flag. Each command
 
 - runs with the model's work folder ``build/<model>/`` as its working directory, and names only paths
   inside it (``source``, ``calibration``, ``checkpoint``, ``engine``), so that it reads the same everywhere;
-- writes to ``<product>.partial`` (``Command.partial``). Whoever runs it checks that every pattern in ``expects``
-  matches at least one file there that is not empty, and that ``facts`` hold, and only then renames it to
-  ``<product>``: a folder with the final name is whole;
+- writes to ``<product>.partial`` (``Command.partial``). Whoever runs it checks that every pattern in
+  ``expects`` matches at least one file there that is not empty, and that ``facts`` hold, and only then
+  renames it to ``<product>``: a folder with the final name is whole;
 - gets secrets by the names in ``env`` from the environment, never in its arguments;
 - starts with ``python3`` or a tool of TensorRT-LLM's. A place may replace ``python3`` by its interpreter.
 """
@@ -77,7 +77,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Fact:
-    """A value that a JSON file of the product must hold; ``path`` is dotted, a key that is absent counts as None.
+    """A value that a JSON file of the product must hold; ``path`` is dotted, an absent key counts as None.
 
     Tools of TensorRT-LLM go on with a warning when they cannot read a quantisation config, so exit code 0
     does not say that the product is what was asked for.

@@ -2,8 +2,8 @@
 
 Read in NVIDIA/TensorRT-LLM: ``tensorrt_llm/commands/build.py`` at b8fc6633 (0.13 dev), 42a7b092 (0.16.0),
 008b2b8d (0.18 to 0.19) and 65f1d153 (1.1 to 1.2); ``tensorrt_llm/plugin/plugin.py`` at 75057cd0 (0.14 dev),
-548b5b73 (0.16), 16d2467e (0.17.0.post1) and c20322ff (1.1); ``examples/quantization/quantize.py`` at c8c6df08.
-The tests hold every argument list against those parsers, which were extracted on their own.
+548b5b73 (0.16), 16d2467e (0.17.0.post1) and c20322ff (1.1); ``examples/quantization/quantize.py`` at
+c8c6df08. The tests hold every argument list against those parsers, which were extracted on their own.
 """
 
 from __future__ import annotations
