@@ -63,7 +63,7 @@ def detect_gpus() -> tuple[HostGpu, ...]:
     query = [tool, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(
-            query, capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=True
+            query, capture_output=True, text=True, errors="replace", timeout=NVIDIA_SMI_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ()
