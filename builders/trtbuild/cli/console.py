@@ -36,7 +36,9 @@ def size(count_bytes: int) -> str:
     return f"{count_bytes / _MIB_BYTES:.1f} MiB"
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None
+) -> None:
     """A table; columns whose name begins with ``>`` are aligned to the right, the last one wraps."""
     from rich import box
     from rich.table import Table
