@@ -60,6 +60,8 @@ class LlmPlan(_Frozen):
     tp: int
     instances: int
     weights_bytes: int  # text tower
+    engine_copy_bytes: int = 0  # held beside the weights: a tied table again as lm_head, rope tables
+    vision_tower_bytes: int = 0  # of a multimodal checkpoint, where the target loads it
     activation_bytes: int
     buffer_bytes: int
     kv_bytes_per_token: int
@@ -114,10 +116,16 @@ class Plan(_Frozen):
     container: str | None  # Triton container release; None for local
     trtllm_version: str | None
     models: tuple[LlmPlan | VisionPlan, ...]
-    ledger: tuple[LedgerItem, ...]
+    ledger: tuple[LedgerItem, ...]  # of the device: its sum and free_bytes make memory_bytes
+    host_ledger: tuple[LedgerItem, ...] = ()  # host RAM and /dev/shm; for local they are in `ledger`
     free_bytes: int
     fits: bool
     findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings for which nothing may be built or written."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
     def llms(self) -> tuple[LlmPlan, ...]:

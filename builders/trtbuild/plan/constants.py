@@ -1,0 +1,36 @@
+"""Memory that belongs to no model's arithmetic, in bytes, each with its source."""
+
+from __future__ import annotations
+
+_MIB = 1 << 20
+
+# Share of the device left free for fragmentation and for what no record shows (requirements: 10 to 15 %).
+RESERVE_SHARE = 0.10
+
+# A process that runs an engine: CUDA context, TensorRT, TensorRT-LLM's kernels and cuBLAS. TensorRT-LLM's
+# docs/source/reference/memory.md (mem-0001 to mem-0006): 79.10 GiB total, 70.48 GiB free at KV allocation,
+# 8,053 MiB itemised; the rest is 774 MiB.
+ENGINE_PROCESS_BYTES = 775 * _MIB
+# A process with a CUDA context but no engine: tritonserver beside worker processes. Estimate, not measured here.
+SERVER_PROCESS_BYTES = 500 * _MIB
+# NCCL and all-reduce buffers of one rank when tp > 1. Estimate, not measured here.
+TP_COMMUNICATION_BYTES = 512 * _MIB
+
+# Defaults of tritonserver (src/command_line_parser.cc): --cuda-memory-pool-byte-size, --pinned-memory-pool-byte-size.
+CUDA_POOL_BYTES = 64 * _MIB
+PINNED_POOL_BYTES = 256 * _MIB
+
+# Python stubs and server processes in host RAM; resident size of a stub with numpy and tokenizers, and of
+# tritonserver with CUDA libraries. Estimates.
+STUB_HOST_BYTES = 120 * _MIB
+SERVER_HOST_BYTES = 600 * _MIB
+LOCAL_SERVER_HOST_BYTES = 100 * _MIB
+LOCAL_ENGINE_HOST_BYTES = 250 * _MIB
+
+# /dev/shm of one Python instance where no container says otherwise (release 24.10, python_backend).
+PYTHON_SHM_BYTES = 1 * _MIB
+# Python instances of one LLM: front, pre- and post-processing.
+STUBS_PER_LLM = 3
+
+# OpenVINO's resident weights over the GGUF file's size. Measured with SmolLM2-135M Q4_1.
+LOCAL_WEIGHTS_EXPANSION = 2.0

@@ -1,0 +1,131 @@
+"""One language model before memory is shared out: all that is decided about it but its pool and concurrency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trtbuild.plan.activations import (
+    decoder_buffers_bytes,
+    execution_context_bytes,
+    runtime_buffers_bytes,
+)
+from trtbuild.plan.architecture import Architecture
+from trtbuild.plan.kv import free_fraction, sequences, whole_blocks
+from trtbuild.plan.model import LlmPlan
+from trtbuild.spec import Target
+
+# With chunked context a step takes at most so many prompt tokens: a long prompt then delays the streams that
+# decode beside it by one small step, and activations stay small. TensorRT-LLM's own default is 8192.
+CHUNK_TOKENS = 2048
+# Waiting requests that a model accepts, as a multiple of those it runs at once.
+QUEUE_PER_SLOT = 8
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Bytes are of one instance on one GPU (local: in host RAM)."""
+
+    name: str
+    source: str
+    weights_path: str | None
+    target: Target
+    architecture: Architecture
+    quant: str
+    kv_dtype: str
+    dtype: str
+    tp: int
+    instances: int
+    concurrency: int | None  # as asked; None: planned
+    max_input_tokens: int
+    max_output_tokens: int
+    tokens_per_block: int
+    kv_reuse: bool
+    chunked_context: bool
+    weights_bytes: int
+    engine_copy_bytes: int
+    vision_tower_bytes: int
+    kv_bytes_per_token: int
+
+    @property
+    def max_seq_len(self) -> int:
+        return self.max_input_tokens + self.max_output_tokens
+
+    @property
+    def sequence_tokens(self) -> int:
+        """Pool tokens of one sequence of the full length."""
+        return whole_blocks(tokens=self.max_seq_len, tokens_per_block=self.tokens_per_block)
+
+    def max_num_tokens(self, concurrency: int) -> int:
+        """Tokens of one step: a chunk (or the longest prompt) or one token for each sequence."""
+        prompt = CHUNK_TOKENS if self.chunked_context else max(CHUNK_TOKENS, self.max_input_tokens)
+        most = max(concurrency * self.max_seq_len, self.tokens_per_block)  # trtllm-build clamps to it
+        return min(max(prompt, concurrency), most)
+
+    def activation_bytes(self, concurrency: int) -> int:
+        return execution_context_bytes(
+            architecture=self.architecture,
+            tp=self.tp,
+            max_num_tokens=self.max_num_tokens(concurrency),
+            max_batch_size=concurrency,
+        )
+
+    def buffer_bytes(self, concurrency: int) -> int:
+        sizes = {
+            "architecture": self.architecture,
+            "max_batch_size": concurrency,
+            "max_seq_len": self.max_seq_len,
+        }
+        return runtime_buffers_bytes(**sizes) + decoder_buffers_bytes(**sizes)
+
+    def fixed_bytes(self, concurrency: int) -> int:
+        """All instances without their KV pools."""
+        one = (
+            self.weights_bytes
+            + self.engine_copy_bytes
+            + self.vision_tower_bytes
+            + self.activation_bytes(concurrency)
+            + self.buffer_bytes(concurrency)
+        )
+        return self.instances * one
+
+    def kv_need_bytes(self, concurrency: int) -> int:
+        """All instances' pools that carry ``concurrency`` full sequences each."""
+        return self.instances * concurrency * self.sequence_tokens * self.kv_bytes_per_token
+
+    def planned(self, *, concurrency: int, kv_tokens: int, reserve_bytes: int) -> LlmPlan:
+        """The finished row of the plan."""
+        kv_bytes = kv_tokens * self.kv_bytes_per_token
+        return LlmPlan(
+            name=self.name,
+            source=self.source,
+            weights_path=self.weights_path,
+            quant=self.quant,
+            kv_dtype=self.kv_dtype,
+            dtype=self.dtype,
+            tp=self.tp,
+            instances=self.instances,
+            weights_bytes=self.weights_bytes,
+            engine_copy_bytes=self.engine_copy_bytes,
+            vision_tower_bytes=self.vision_tower_bytes,
+            activation_bytes=self.activation_bytes(concurrency),
+            buffer_bytes=self.buffer_bytes(concurrency),
+            kv_bytes_per_token=self.kv_bytes_per_token,
+            tokens_per_block=self.tokens_per_block,
+            kv_tokens=kv_tokens,
+            kv_bytes=kv_bytes,
+            kv_free_fraction=free_fraction(kv_bytes=kv_bytes, reserve_bytes=reserve_bytes),
+            max_batch_size=concurrency,
+            max_num_tokens=self.max_num_tokens(concurrency),
+            max_seq_len=self.max_seq_len,
+            max_input_tokens=self.max_input_tokens,
+            max_output_tokens=self.max_output_tokens,
+            max_concurrency=sequences(
+                pool_tokens=kv_tokens,
+                max_seq_len=self.max_seq_len,
+                tokens_per_block=self.tokens_per_block,
+            ),
+            kv_reuse=self.kv_reuse,
+            chunked_context=self.chunked_context,
+            max_queue_size=concurrency * QUEUE_PER_SLOT,
+            vocab_size=self.architecture.vocab,
+        )

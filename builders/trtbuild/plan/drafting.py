@@ -1,0 +1,255 @@
+"""From a model of the spec to a `Draft`: format, KV type, lengths, and the findings on each choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trtbuild.catalog.formats import Format, find_format, find_kv_dtype, format_support
+from trtbuild.catalog.gpus import Gpu
+from trtbuild.errors import CatalogError, ModelSourceError, PlanError
+from trtbuild.plan import constants
+from trtbuild.plan.architecture import Architecture
+from trtbuild.plan.draft import Draft
+from trtbuild.plan.kv import LOCAL_TOKENS_PER_BLOCK, kv_bytes_per_token, local_kv_bytes_per_token
+from trtbuild.plan.model import Finding
+from trtbuild.plan.sources import ModelSource
+from trtbuild.plan.weights import engine_copy_bytes, weights
+from trtbuild.spec import Target
+
+# A power of two; small blocks reuse more of a shared prefix (240 tokens: 224 with 32, 192 with 64). The
+# default of TensorRT-LLM from 0.19 on, and the only size of the CPU engine.
+TOKENS_PER_BLOCK = LOCAL_TOKENS_PER_BLOCK
+LOCAL_KV = "u8"
+_FP8_FMHA_SM = 8.9
+
+
+@dataclass(frozen=True)
+class KvChoice:
+    """The KV type and what it allows."""
+
+    name: str
+    bytes_per_token: int
+    reuse: bool
+    chunked: bool
+
+
+def make_draft(source: ModelSource, *, target: Target, gpu: Gpu | None) -> tuple[Draft, tuple[Finding, ...]]:
+    """The draft of one model, with findings; errors among them mean that it cannot be built.
+
+    Raises:
+        CatalogError: an unknown format or KV type.
+        ModelSourceError: target local without weights that it can run.
+        PlanError: lengths that the model cannot take.
+    """
+    findings: list[Finding] = []
+    spec, architecture = source.spec, source.architecture
+    quant, fmt = _format(source, target, gpu, findings)
+    kv = _kv(source, fmt, target, gpu, findings)
+    max_input, max_output = _lengths(source, findings)
+    if architecture.assumption:
+        findings.append(_finding("architecture-assumed", "warning", source, architecture.assumption))
+    local = target is Target.LOCAL
+    if local and spec.tp > 1:
+        raise PlanError(
+            f"{source.name}: the local engine runs on one CPU, not with tp {spec.tp}", "leave out --tp"
+        )
+    draft = Draft(
+        name=source.name,
+        source=source.source,
+        weights_path=str(source.weights_path) if source.weights_path else None,
+        target=target,
+        architecture=architecture,
+        quant=quant,
+        kv_dtype=kv.name,
+        dtype=_dtype(architecture, fmt, target, gpu),
+        tp=spec.tp,
+        instances=spec.instances,
+        concurrency=spec.concurrency,
+        max_input_tokens=max_input,
+        max_output_tokens=max_output,
+        tokens_per_block=TOKENS_PER_BLOCK,
+        kv_reuse=kv.reuse,
+        chunked_context=kv.chunked,
+        weights_bytes=_weights_bytes(source, fmt, target),
+        engine_copy_bytes=engine_copy_bytes(architecture=architecture, tp=spec.tp)
+        if target is Target.ENGINE
+        else 0,
+        vision_tower_bytes=0 if local else 2 * architecture.vision_params,  # 2 bytes a parameter
+        kv_bytes_per_token=kv.bytes_per_token,
+    )
+    return draft, tuple(findings)
+
+
+def _format(
+    source: ModelSource, target: Target, gpu: Gpu | None, findings: list[Finding]
+) -> tuple[str, Format | None]:
+    if target is Target.LOCAL:
+        return _local_format(source), None
+    if source.weights_format and source.weights_path and source.weights_format.startswith(("gguf-", "ir-")):
+        findings.append(
+            _finding(
+                "weights-local-only",
+                "error",
+                source,
+                f"{source.weights_path} is {source.weights_format}, which only the target local reads",
+                "--target local, or a safetensors folder",
+            )
+        )
+    fmt = find_format(source.spec.quant) if source.spec.quant != "auto" else _auto_format(source, gpu)
+    supported, why = format_support(fmt, gpu, target)
+    if why:
+        severity = "warning" if supported else "error"
+        findings.append(_finding("format-support", severity, source, why, _supported_formats(gpu, target)))
+    return fmt.name, fmt
+
+
+def _auto_format(source: ModelSource, gpu: Gpu | None) -> Format:
+    """The checkpoint's own format, else 16 bit."""
+    own = source.weights_format or source.architecture.native_quant
+    if own is not None:
+        try:
+            return find_format(own)
+        except CatalogError:
+            pass  # a checkpoint type without a row, such as fp32: 16 bit
+    bf16 = source.architecture.dtype == "bfloat16" and (gpu is None or gpu.capability >= 8.0)
+    return find_format("bf16" if bf16 else "fp16")
+
+
+def _supported_formats(gpu: Gpu | None, target: Target) -> str:
+    from trtbuild.catalog.formats import all_formats
+
+    names = [fmt.name for fmt in all_formats() if format_support(fmt, gpu, target) == (True, "")]
+    return "formats that run there: " + ", ".join(names)
+
+
+def _local_format(source: ModelSource) -> str:
+    asked, found = source.spec.quant, source.weights_format
+    if found is None:
+        raise ModelSourceError(
+            f"{source.name}: no local weights are known for {source.source} as {asked}",
+            "--weights PATH with a GGUF file or an OpenVINO IR folder",
+            "--target engine to plan for a GPU",
+        )
+    if asked == "auto":
+        return found
+    wanted = find_format(asked)
+    packaged = source.record.packaged_for(asked) if source.record else None
+    if (
+        wanted.name != found
+        and (packaged is None or packaged.format != found)
+        and not _same_width(asked, found)
+    ):
+        raise ModelSourceError(
+            f"{source.name}: --quant {asked} was asked for, but the weights are {found}",
+            f"leave out --quant, or --quant {found}",
+        )
+    return found
+
+
+def _same_width(asked: str, found: str) -> bool:
+    """Whether a plain width (int4, int8, fp16) names what a file holds."""
+    try:
+        return asked in ("int4", "int8", "fp16") and find_format(asked).bits == find_format(found).bits
+    except CatalogError:
+        return False
+
+
+def _kv(
+    source: ModelSource, fmt: Format | None, target: Target, gpu: Gpu | None, findings: list[Finding]
+) -> KvChoice:
+    architecture, asked = source.architecture, source.spec.kv_dtype
+    if target is Target.LOCAL and asked in ("auto", LOCAL_KV):
+        return KvChoice(
+            LOCAL_KV, local_kv_bytes_per_token(architecture=architecture), reuse=True, chunked=True
+        )
+    dtype = find_kv_dtype(asked)
+    supported, why = format_support(dtype, gpu, target)
+    if not supported:
+        findings.append(_finding("kv-dtype-support", "error", source, why, "leave out --kv-dtype"))
+    size = kv_bytes_per_token(architecture=architecture, bits=dtype.bits, tp=source.spec.tp)
+    keeps = _keeps_paged_attention(dtype.name, fmt, target, gpu)
+    if dtype.name == "fp8" and architecture.qkv_bias:
+        findings.append(
+            _finding(
+                "kv-fp8-bias",
+                "error" if target is Target.ENGINE else "warning",
+                source,
+                "an FP8 KV cache gives broken text with models that have query, key and value biases, as all "
+                "Qwen up to 2.5 do (TensorRT-LLM issue 4218)",
+                "leave out --kv-dtype; weights may be fp8",
+            )
+        )
+    if not keeps:
+        findings.append(
+            _finding(
+                "kv-reuse-off",
+                "warning",
+                source,
+                f"the compiled flow switches paged context attention off with {dtype.name} KV"
+                + (f" and {fmt.name} weights" if fmt is not None and dtype.name == "fp8" else "")
+                + ": no KV reuse and no chunked context, so that a whole prompt is one step",
+                "leave out --kv-dtype to keep both",
+            )
+        )
+    return KvChoice(dtype.name, size, reuse=keeps, chunked=keeps)
+
+
+def _keeps_paged_attention(kv: str, fmt: Format | None, target: Target, gpu: Gpu | None) -> bool:
+    """Whether KV reuse and chunked context survive this KV type (TensorRT-LLM builder.py, plugin.py)."""
+    if target is not Target.ENGINE or kv == "auto":
+        return True
+    new_enough = gpu is None or gpu.capability >= _FP8_FMHA_SM
+    return kv == "fp8" and fmt is not None and fmt.fp8_fmha and new_enough
+
+
+def _lengths(source: ModelSource, findings: list[Finding]) -> tuple[int, int]:
+    spec, context = source.spec, source.architecture.context
+    max_input, max_output = spec.max_input_tokens, spec.max_output_tokens
+    if max_input + max_output <= context:
+        return max_input, max_output
+    if "max_input_tokens" in spec.model_fields_set or max_output >= context:
+        raise PlanError(
+            f"{source.name}: {max_input} tokens in and {max_output} out are {max_input + max_output}, and the "
+            f"model's context is {context}",
+            f"--max-input {max(1, context - max_output)}"
+            if max_output < context
+            else f"--max-input {context // 2} --max-output {context - context // 2}",
+        )
+    shorter = context - max_output
+    findings.append(
+        _finding(
+            "input-shortened",
+            "info",
+            source,
+            f"the longest input is {shorter} tokens: the context of {context} less {max_output} out",
+            "--max-input N for another",
+        )
+    )
+    return shorter, max_output
+
+
+def _dtype(architecture: Architecture, fmt: Format | None, target: Target, gpu: Gpu | None) -> str:
+    if target is Target.LOCAL:
+        return "float32"
+    if gpu is not None and gpu.capability < 8.0:
+        return "float16"
+    if fmt is not None and fmt.name in ("fp16", "awq", "gptq"):
+        return "float16"  # what their published checkpoints carry
+    return "bfloat16" if architecture.dtype == "bfloat16" or (fmt and fmt.name == "bf16") else "float16"
+
+
+def _weights_bytes(source: ModelSource, fmt: Format | None, target: Target) -> int:
+    if fmt is None:
+        return int((source.weights_file_bytes or 0) * constants.LOCAL_WEIGHTS_EXPANSION)
+    return weights(
+        architecture=source.architecture,
+        fmt=fmt,
+        tp=source.spec.tp,
+        embedding_split=target is Target.LLMAPI,
+    ).total_bytes
+
+
+def _finding(id_: str, severity: str, source: ModelSource, message: str, remedy: str = "") -> Finding:
+    return Finding.model_validate(
+        {"id": id_, "severity": severity, "message": f"{source.name}: {message}", "remedy": remedy}
+    )

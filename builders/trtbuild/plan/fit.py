@@ -1,0 +1,72 @@
+"""How several language models share the room that is left for them.
+
+1. Concurrency that was asked for is given. The models that asked for none get the same number, the largest
+   up to `DEFAULT_CONCURRENCY` with which everything fits.
+2. What is left goes to the pools in proportion to what they hold already, up to twice that: the second half
+   keeps prefixes of ended requests. A model without KV reuse gains nothing from it and gets none.
+3. The rest stays free, so that another model can be added later without touching these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trtbuild.plan.draft import Draft
+from trtbuild.plan.kv import pool_tokens
+
+# Beyond it tokens/s still rise on large cards, but so does the time to the first token; whoever wants more
+# asks for it (requirements: find the level from a latency budget, not from memory).
+DEFAULT_CONCURRENCY = 32
+_POOL_PER_NEED = 2
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one model gets: sequences at once and pool tokens, of each of its instances."""
+
+    concurrency: int
+    kv_tokens: int
+
+
+def share(drafts: Sequence[Draft], *, room_bytes: int) -> tuple[Share, ...]:
+    """Shares for ``drafts`` out of ``room_bytes``. Where they do not fit, each gets the least that it asked for."""
+    planned = _common_concurrency(drafts, room_bytes)
+    concurrency = [draft.concurrency or planned for draft in drafts]
+    taken = _taken(drafts, concurrency)
+    needs = [draft.kv_need_bytes(count) for draft, count in zip(drafts, concurrency, strict=True)]
+    extra = _extra(drafts, needs, max(0, room_bytes - taken))
+    return tuple(
+        Share(
+            count,
+            pool_tokens(
+                pool_bytes=(need + more) // draft.instances,
+                bytes_per_token=draft.kv_bytes_per_token,
+                tokens_per_block=draft.tokens_per_block,
+            ),
+        )
+        for draft, count, need, more in zip(drafts, concurrency, needs, extra, strict=True)
+    )
+
+
+def _taken(drafts: Sequence[Draft], concurrency: Sequence[int]) -> int:
+    return sum(
+        draft.fixed_bytes(count) + draft.kv_need_bytes(count)
+        for draft, count in zip(drafts, concurrency, strict=True)
+    )
+
+
+def _common_concurrency(drafts: Sequence[Draft], room_bytes: int) -> int:
+    for planned in range(DEFAULT_CONCURRENCY, 1, -1):
+        if _taken(drafts, [draft.concurrency or planned for draft in drafts]) <= room_bytes:
+            return planned
+    return 1
+
+
+def _extra(drafts: Sequence[Draft], needs: Sequence[int], left_bytes: int) -> list[int]:
+    reusing = sum(need for draft, need in zip(drafts, needs, strict=True) if draft.kv_reuse)
+    part = min(left_bytes, (_POOL_PER_NEED - 1) * reusing)
+    return [
+        part * need // reusing if draft.kv_reuse and reusing else 0
+        for draft, need in zip(drafts, needs, strict=True)
+    ]

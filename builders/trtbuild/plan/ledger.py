@@ -1,0 +1,170 @@
+"""The memory account: one line for each thing that takes room, with why, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trtbuild.catalog.vision import FrontRow, pipeline
+from trtbuild.plan import constants
+from trtbuild.plan.model import LedgerItem, LlmPlan, VisionPlan
+from trtbuild.spec import Target
+
+
+def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
+    """One language model on the device: what one instance takes × its instances."""
+    where = "host" if target is Target.LOCAL else "gpu"
+    times = f"{plan.instances} × " if plan.instances > 1 else ""
+    share = f" of 1 of {plan.tp} GPUs" if plan.tp > 1 else ""
+    copies = "tied table again as lm_head, rope tables; the engine keeps them beside the weights"
+    tower = "vision tower and projector in 16 bit; loaded by the LLM API, left out of a text-only engine"
+    rows = (
+        ("weights", plan.weights_bytes, f"{plan.quant} weights{share}"),
+        ("engine tables", plan.engine_copy_bytes, copies),
+        ("vision tower", plan.vision_tower_bytes, tower),
+        (
+            "activations",
+            plan.activation_bytes,
+            f"a step of {plan.max_num_tokens} tokens, {plan.max_batch_size} sequences",
+        ),
+        (
+            "buffers",
+            plan.buffer_bytes,
+            f"inputs, logits and sampling of {plan.max_batch_size} sequences of {plan.max_seq_len} tokens",
+        ),
+        (
+            "KV pool",
+            plan.kv_bytes,
+            f"{plan.kv_tokens} tokens × {plan.kv_bytes_per_token} B, "
+            f"{plan.max_concurrency} sequences of {plan.max_seq_len} tokens",
+        ),
+    )
+    for item, size, why in rows:
+        if size:
+            yield LedgerItem(
+                item=f"{plan.name} {item}",
+                bytes=size * plan.instances,
+                why=times + why,
+                where=where,
+                model=plan.name,
+            )
+
+
+def vision_items(plan: VisionPlan, target: Target) -> Iterator[LedgerItem]:
+    """A vision pipeline's networks on the device."""
+    where = "host" if target is Target.LOCAL else "gpu"
+    for network in plan.networks:
+        times = f"{network.instances} × " if network.instances > 1 else ""
+        yield LedgerItem(
+            item=f"{network.model} weights",
+            bytes=network.weights_bytes * network.instances,
+            why=f"{times}network file",
+            where=where,
+            model=plan.name,
+        )
+        yield LedgerItem(
+            item=f"{network.model} workspace",
+            bytes=network.workspace_bytes * network.instances,
+            why=f"{times}session and activations at batch {network.max_batch_size}",
+            where=where,
+            model=plan.name,
+        )
+
+
+def gpu_process_items(llms: Sequence[LlmPlan], target: Target, *, has_vision: bool) -> Iterator[LedgerItem]:
+    """CUDA contexts and Triton's pool. One engine runs inside the server (leader mode); two or more, or the
+    LLM API, have a process each beside it."""
+    engines = sum(llm.instances for llm in llms)
+    if target is Target.ENGINE and engines <= 1:
+        size = constants.ENGINE_PROCESS_BYTES if engines else constants.SERVER_PROCESS_BYTES
+        why = "one process: CUDA context, libraries and kernels (leader mode)"
+        yield LedgerItem(item="CUDA context", bytes=size, why=why)
+    else:
+        yield LedgerItem(
+            item="CUDA contexts of engines",
+            bytes=engines * constants.ENGINE_PROCESS_BYTES,
+            why=f"{engines} worker processes, one for each engine, with a context each",
+        )
+        why = "tritonserver's own context" + (", vision models included" if has_vision else "")
+        yield LedgerItem(item="CUDA context of the server", bytes=constants.SERVER_PROCESS_BYTES, why=why)
+    for llm in llms:
+        if llm.tp > 1:
+            yield LedgerItem(
+                item=f"{llm.name} communication",
+                bytes=constants.TP_COMMUNICATION_BYTES * llm.instances,
+                why=f"NCCL and all-reduce buffers of {llm.tp} ranks",
+                model=llm.name,
+            )
+    yield LedgerItem(
+        item="Triton CUDA pool",
+        bytes=constants.CUDA_POOL_BYTES,
+        why="--cuda-memory-pool-byte-size, its default",
+    )
+
+
+def reserve_item(memory_bytes: int, target: Target) -> LedgerItem:
+    """The safety margin. It depends on the device alone, so that no model changes another's numbers."""
+    return LedgerItem(
+        item="reserve",
+        bytes=reserve_bytes(memory_bytes),
+        why=f"{constants.RESERVE_SHARE:.0%} for fragmentation and what no record shows",
+        where="host" if target is Target.LOCAL else "gpu",
+    )
+
+
+def reserve_bytes(memory_bytes: int) -> int:
+    """Bytes of the safety margin."""
+    return int(memory_bytes * constants.RESERVE_SHARE)
+
+
+def host_items(
+    llms: Sequence[LlmPlan], visions: Sequence[VisionPlan], target: Target, *, shm_bytes: int
+) -> Iterator[LedgerItem]:
+    """Host RAM and /dev/shm. ``shm_bytes`` is what one Python instance takes when it starts."""
+    if target is Target.LOCAL:
+        yield _host("tritonserver", constants.LOCAL_SERVER_HOST_BYTES, "the server process")
+    else:
+        yield _host("tritonserver", constants.SERVER_HOST_BYTES, "the server process with CUDA libraries")
+        yield _host("pinned pool", constants.PINNED_POOL_BYTES, "--pinned-memory-pool-byte-size, its default")
+        if llms:
+            largest = max(llms, key=lambda llm: llm.weights_bytes)
+            yield _host(
+                "engine file", largest.weights_bytes, f"page cache while {largest.name} loads", largest.name
+            )
+    for llm in llms:
+        stubs = constants.STUBS_PER_LLM
+        yield _host(
+            f"{llm.name} Python",
+            stubs * constants.STUB_HOST_BYTES,
+            "front, pre- and post-processing",
+            llm.name,
+        )
+        if target is Target.LOCAL:
+            stubs += llm.instances
+            engine = constants.LOCAL_ENGINE_HOST_BYTES * llm.instances
+            yield _host(
+                f"{llm.name} engine process", engine, "OpenVINO and Python beside the weights", llm.name
+            )
+        yield _shm(llm.name, stubs, stubs * shm_bytes)
+    for vision in visions:
+        front = pipeline(vision.pipeline).front
+        yield _vision_front(vision, front)
+        stubs = vision.instances
+        if target is Target.LOCAL:
+            stubs += sum(network.instances for network in vision.networks)
+        yield _shm(vision.name, stubs, stubs * shm_bytes + vision.instances * front.output_bytes)
+
+
+def _vision_front(vision: VisionPlan, front: FrontRow) -> LedgerItem:
+    one = front.host_bytes + front.decode_bytes_per_pixel * vision.max_picture_pixels
+    why = f"{vision.instances} × process and scratch to decode {vision.max_picture_pixels} pixels"
+    return _host(f"{vision.name} front", one * vision.instances, why, vision.name)
+
+
+def _host(item: str, size: int, why: str, model: str | None = None) -> LedgerItem:
+    return LedgerItem(item=item, bytes=size, why=why, where="host", model=model)
+
+
+def _shm(name: str, stubs: int, size: int) -> LedgerItem:
+    return LedgerItem(
+        item=f"{name} /dev/shm", bytes=size, why=f"{stubs} Python instances", where="shm", model=name
+    )

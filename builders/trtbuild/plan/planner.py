@@ -1,0 +1,154 @@
+"""`make_plan`: from the spec to every number of the deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trtbuild.catalog.gpus import Gpu
+from trtbuild.catalog.versions import Container
+from trtbuild.errors import PlanError
+from trtbuild.plan import constants
+from trtbuild.plan.draft import Draft
+from trtbuild.plan.drafting import make_draft
+from trtbuild.plan.fit import share
+from trtbuild.plan.ledger import (
+    gpu_process_items,
+    host_items,
+    model_items,
+    reserve_bytes,
+    reserve_item,
+    vision_items,
+)
+from trtbuild.plan.model import Finding, GpuPlan, LedgerItem, LlmPlan, Plan, VisionPlan
+from trtbuild.plan.sources import WeightsFile, default_name, resolve
+from trtbuild.plan.vision import plan_vision
+from trtbuild.spec import DeploymentSpec, Target
+
+
+def make_plan(
+    spec: DeploymentSpec,
+    *,
+    target: Target,
+    target_reason: str,
+    gpu: Gpu | None = None,
+    gpu_note: str = "",
+    host_memory_bytes: int | None = None,
+    container: Container | None = None,
+    pinned: Sequence[LlmPlan | VisionPlan] = (),
+    weights: Mapping[str, WeightsFile] | None = None,
+    gguf_metadata: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Plan:
+    """Decides every number of a deployment. Never raises because it does not fit: then ``fits`` is False,
+    ``free_bytes`` may be negative, and the findings say what would fit.
+
+    Args:
+        spec: what shall run.
+        target, target_reason: what serves it, and why that.
+        gpu: the GPU (targets engine and llmapi); gpu_note: what was assumed to find it.
+        host_memory_bytes: RAM to plan with (target local).
+        container: the Triton release; None for local.
+        pinned: models that the repository holds already. Their numbers stay as they are; a model of the spec
+            with the name of one replaces it.
+        weights: local weights by repository name.
+        gguf_metadata: their metadata by repository name, for GGUF files.
+
+    Raises:
+        CatalogError, ModelSourceError, PlanError: a model, format or length that cannot be planned.
+    """
+    memory_bytes = _device_memory(target, gpu, host_memory_bytes)
+    drafts, findings = _drafts(spec, target, gpu, weights or {}, gguf_metadata or {})
+    visions = [plan_vision(vision) for vision in spec.vision]
+    new_names = [draft.name for draft in drafts] + [vision.name for vision in visions]
+    _refuse_twins(new_names)
+    kept = [model for model in pinned if model.name not in new_names]
+    shm_bytes = container.python_shm_bytes if container else constants.PYTHON_SHM_BYTES
+
+    reserve = reserve_bytes(memory_bytes)
+    empty = [draft.planned(concurrency=1, kv_tokens=0, reserve_bytes=reserve) for draft in drafts]
+    shared = _other_items([*kept, *visions], empty, target, memory_bytes, shm_bytes)[0]
+    room_bytes = memory_bytes - sum(item.bytes for item in shared)
+    planned = [
+        draft.planned(concurrency=part.concurrency, kv_tokens=part.kv_tokens, reserve_bytes=reserve)
+        for draft, part in zip(drafts, share(drafts, room_bytes=room_bytes), strict=True)
+    ]
+    others, host = _other_items([*kept, *visions], planned, target, memory_bytes, shm_bytes)
+    ledger = [item for llm in planned for item in model_items(llm, target)] + others
+    free_bytes = memory_bytes - sum(item.bytes for item in ledger)
+    if gpu_note:
+        findings.append(Finding(id="gpu-assumed", severity="info", message=gpu_note))
+    plan = Plan(
+        target=target,
+        target_reason=target_reason,
+        gpu=GpuPlan(
+            name=gpu.name if gpu else "CPU",
+            memory_bytes=memory_bytes,
+            sm=gpu.sm if gpu else None,
+        ),
+        container=container.release if container else None,
+        trtllm_version=container.trtllm if container else None,
+        models=(*kept, *planned, *visions),
+        ledger=tuple(ledger),
+        host_ledger=tuple(host),
+        free_bytes=free_bytes,
+        fits=free_bytes >= 0,
+        findings=tuple(findings),
+    )
+    return plan
+
+
+def _device_memory(target: Target, gpu: Gpu | None, host_memory_bytes: int | None) -> int:
+    if target is Target.LOCAL:
+        if host_memory_bytes is None:
+            raise PlanError("the target local needs to know how much RAM there is")
+        return host_memory_bytes
+    if gpu is None:
+        raise PlanError(f"the target {target.value} is planned for a GPU, and none is named", "--gpu NAME")
+    return gpu.memory_bytes
+
+
+def _drafts(
+    spec: DeploymentSpec,
+    target: Target,
+    gpu: Gpu | None,
+    weights: Mapping[str, WeightsFile],
+    gguf_metadata: Mapping[str, Mapping[str, Any]],
+) -> tuple[list[Draft], list[Finding]]:
+    drafts: list[Draft] = []
+    findings: list[Finding] = []
+    for llm in spec.models:
+        name = llm.name or default_name(llm.model)
+        source = resolve(llm, weights=weights.get(name), gguf_metadata=gguf_metadata.get(name))
+        draft, found = make_draft(source, target=target, gpu=gpu)
+        drafts.append(draft)
+        findings.extend(found)
+    return drafts, findings
+
+
+def _refuse_twins(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"two models of the spec are called {name!r}", "give one of them another `name`")
+
+
+def _other_items(
+    fixed: Sequence[LlmPlan | VisionPlan],
+    planned: Sequence[LlmPlan],
+    target: Target,
+    memory_bytes: int,
+    shm_bytes: int,
+) -> tuple[list[LedgerItem], list[LedgerItem]]:
+    """All device items but those of ``planned`` models, and the host's (empty for local: there they are the device's)."""
+    llms = [*(model for model in fixed if isinstance(model, LlmPlan)), *planned]
+    visions = [model for model in fixed if isinstance(model, VisionPlan)]
+    items: list[LedgerItem] = []
+    for model in fixed:
+        items += model_items(model, target) if isinstance(model, LlmPlan) else vision_items(model, target)
+    host = list(host_items(llms, visions, target, shm_bytes=shm_bytes))
+    if target is Target.LOCAL:
+        items += host
+        host = []
+    else:
+        items += gpu_process_items(llms, target, has_vision=bool(visions))
+    items.append(reserve_item(memory_bytes, target))
+    return items, host
