@@ -20,12 +20,12 @@ from enum import Enum
 from typing import Literal
 
 from trtbuild.build.flags import (
-    QUANT_ALGOS,
     build_flags,
     converter_path,
     paged_context_fmha,
     quantiser_flags,
 )
+from trtbuild.catalog.formats import find_format
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import Target
 
@@ -175,7 +175,7 @@ def _convert(llm: LlmPlan, version: str, model_type: str, recipe: Recipe, exampl
         tuple(argv),
         product="checkpoint",
         expects=("config.json", *_rank_files(llm.tp, "safetensors")),
-        facts=_checkpoint_facts(llm, recipe.source_quant or QUANT_ALGOS[recipe.quant]),
+        facts=_checkpoint_facts(llm, recipe.source_quant or find_format(recipe.quant).algo),
         inputs=tuple(inputs),
     )
 
@@ -191,11 +191,11 @@ def _quantise(llm: LlmPlan, version: str, recipe: Recipe, examples: str, hf_expo
         *quantiser_flags(llm, version, recipe.quant, recipe.group_size),
     ]
     expects = ("config.json", *_rank_files(llm.tp, "safetensors"))
-    facts = _checkpoint_facts(llm, QUANT_ALGOS[recipe.quant])
+    facts = _checkpoint_facts(llm, find_format(recipe.quant).algo)
     if hf_export:
         argv += ["--export_format", "hf"]
         expects = ("config.json", "hf_quant_config.json", "*.safetensors")
-        facts = (Fact("hf_quant_config.json", "quantization.quant_algo", QUANT_ALGOS[recipe.quant]),)
+        facts = (Fact("hf_quant_config.json", "quantization.quant_algo", find_format(recipe.quant).algo),)
     return Command(
         Step.QUANTISE,
         tuple(argv),

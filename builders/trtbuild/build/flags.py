@@ -8,8 +8,7 @@ c8c6df08. The tests hold every argument list against those parsers, which were e
 
 from __future__ import annotations
 
-import re
-
+from trtbuild.catalog.versions import version_key
 from trtbuild.errors import BuildError
 from trtbuild.plan.model import LlmPlan
 
@@ -34,41 +33,19 @@ _CONVERTERS: dict[str, tuple[str, str]] = {
     "falcon": ("falcon", "contrib/falcon"),
     "gptj": ("gptj", "contrib/gptj"),
 }
-_FIRST_VERSION = {"qwen3": (0, 20), "qwen3_moe": (0, 20), "gemma3_text": (0, 20)}  # release notes
+_FIRST_VERSION = {"qwen3": "0.20.0", "qwen3_moe": "0.20.0", "gemma3_text": "0.20.0"}  # release notes
 
 # Weight format → quantize.py's --qformat; TLLM tensorrt_llm/quantization/quantize_by_modelopt.py.
 _QFORMATS = {"awq": "int4_awq", "w4a8-awq": "w4a8_awq", "fp8": "fp8", "int8-sq": "int8_sq", "nvfp4": "nvfp4"}
 
 CALIBRATED_FORMATS = frozenset(_QFORMATS)
 
-# Weight format → quantization.quant_algo of the TensorRT-LLM checkpoint that our own steps make.
-QUANT_ALGOS: dict[str, str | None] = {
-    "fp16": None,
-    "bf16": None,
-    "int8": "W8A16",
-    "int4": "W4A16",
-    "int8-sq": "W8A8_SQ_PER_CHANNEL",
-    "awq": "W4A16_AWQ",
-    "w4a8-awq": "W4A8_AWQ",
-    "gptq": "W4A16_GPTQ",
-    "fp8": "FP8",
-    "nvfp4": "NVFP4",
-}
-
 # Quantiser formats whose sample count TensorRT-LLM cuts, whatever was asked for (quantize_by_modelopt.py).
 AWQ_CALIBRATION_LIMIT = 32
 
 
-def release(version: str) -> tuple[int, ...]:
-    """Returns the numbers that order versions: "0.17.0.post1" → (0, 17, 0).
-
-    Raises:
-        BuildError: ``version`` does not begin with a number.
-    """
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    if match is None:
-        raise BuildError(f"{version!r} is not a TensorRT-LLM version", "give one such as 1.2.1")
-    return tuple(int(part) for part in match.group().split("."))
+def _before(version: str, other: str) -> bool:
+    return version_key(version) < version_key(other)
 
 
 def converter_path(model_type: str, version: str, examples: str) -> str:
@@ -84,15 +61,14 @@ def converter_path(model_type: str, version: str, examples: str) -> str:
             "use the target llmapi, which reads the Hugging Face folder itself",
             "quantise with --quant awq or fp8: quantize.py needs no converter",
         )
-    first = _FIRST_VERSION.get(model_type, (0, 12))
-    if release(version) < first:
-        need = ".".join(map(str, first))
+    first = _FIRST_VERSION.get(model_type)
+    if first is not None and _before(version, first):
         raise BuildError(
-            f"model_type {model_type!r} needs TensorRT-LLM {need} or later, and the plan is for {version}",
-            f"take a container with TensorRT-LLM {need} or later",
+            f"model_type {model_type!r} needs TensorRT-LLM {first} or later, and the plan is for {version}",
+            f"take a container with TensorRT-LLM {first} or later",
         )
     before, after = _CONVERTERS[model_type]
-    folder = before if release(version) < (0, 19) else f"models/{after}"
+    folder = before if _before(version, "0.19.0") else f"models/{after}"
     return f"{examples}/{folder}/convert_checkpoint.py"
 
 
@@ -107,7 +83,7 @@ def quantiser_flags(llm: LlmPlan, version: str, quant: str, group_size: int | No
             f"{quant!r} is not a format that is calibrated; those are {', '.join(sorted(_QFORMATS))}",
             "int8, int4 and 16 bit weights are made by the converter, gptq by GPTQModel",
         )
-    if quant == "nvfp4" and release(version) < (0, 17):
+    if quant == "nvfp4" and _before(version, "0.17.0"):
         raise BuildError(f"nvfp4 came with TensorRT-LLM 0.17, and the plan is for {version}")
     flags = ["--qformat", _QFORMATS[quant], "--dtype", llm.dtype, "--tp_size", str(llm.tp)]
     if group_size is not None and quant in ("awq", "w4a8-awq"):
@@ -146,6 +122,6 @@ def build_flags(llm: LlmPlan, version: str, quant: str) -> tuple[str, ...]:
         *("--workers", str(llm.tp)),
         *("--log_level", "info"),
     ]
-    if release(version) >= (0, 16):
+    if not _before(version, "0.16.0"):
         flags.append("--monitor_memory")  # its lines feed `trtbuild reconcile`
     return tuple(flags)

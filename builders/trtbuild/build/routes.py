@@ -1,0 +1,168 @@
+"""The way from a model's weights to what the target loads, for a folder at hand or a model on the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trtbuild.build.checkpoints import Checkpoint
+from trtbuild.build.commands import Recipe
+from trtbuild.build.flags import CALIBRATED_FORMATS
+from trtbuild.catalog.formats import find_format
+from trtbuild.catalog.models import ModelRecord, Sibling
+from trtbuild.catalog.versions import version_key
+from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.spec import Target
+
+_SIXTEEN_BIT = ("fp16", "bf16", "float32", "fp32")
+# Converters that read AutoAWQ and GPTQ folders, and since when: TensorRT-LLM release notes 0.16,
+# examples/models/core/{qwen,llama}/convert_checkpoint.py.
+_IMPORT_SINCE = "0.16.0"
+_IMPORT_TYPES = ("llama", "mistral", "mixtral", "qwen", "qwen2", "qwen3")
+# Read by the PyTorch flow: tensorrt_llm/_torch/model_config.py, load_hf_quant_config. Other methods are
+# passed over there without a word, and loading then fails on the packed weights.
+_LLMAPI_METHODS = ("modelopt", "fp8", "mxfp4")
+_WEIGHT_ONLY = ("int8", "int4")
+
+
+def route(
+    checkpoint: Checkpoint, *, quant: str, target: Target, version: str | None, group_size: int | None = None
+) -> Recipe:
+    """Returns how a folder becomes what ``target`` loads in the format ``quant``.
+
+    Args:
+        version: TensorRT-LLM version; None for the target local.
+        group_size: for a format that is calibrated here; None takes the format's default.
+
+    Raises:
+        ModelSourceError: there is no way, with those that there are.
+    """
+    if target is Target.LOCAL:
+        raise ModelSourceError("the target local reads GGUF and OpenVINO IR and builds nothing")
+    if checkpoint.kind == "trtllm":
+        return _from_trtllm(checkpoint, quant, target)
+    if checkpoint.quant is not None:
+        return _from_quantised(checkpoint, quant, target, version or "0")
+    return _from_sixteen_bit(quant, target, group_size)
+
+
+def choose_sibling(record: ModelRecord, *, quant: str, target: Target, version: str | None) -> Sibling | None:
+    """Returns the published checkpoint of a model that serves ``quant`` on this target; None: there is none.
+
+    Only ones that the way to the target reads: AutoAWQ for the compiled flow, modelopt's for the LLM API.
+    """
+    if target is Target.LOCAL or quant not in ("awq", "gptq", "fp8"):
+        return None
+    if target is Target.ENGINE and not _imports(record.shape.type, version or "0"):
+        return None
+    return next((sibling for sibling in record.siblings if _serves(sibling, quant, target)), None)
+
+
+def _serves(sibling: Sibling, quant: str, target: Target) -> bool:
+    words = sibling.method.lower().replace(",", " ").split()
+    by_nvidia = sibling.repo.lower().startswith("nvidia/")
+    if sibling.unverified or (target is Target.LLMAPI) != by_nvidia:
+        return False
+    return quant in words and ("int8" not in words) and (quant != "fp8" or "block" not in words)
+
+
+def _imports(model_type: str, version: str) -> bool:
+    return model_type in _IMPORT_TYPES and version_key(version) >= version_key(_IMPORT_SINCE)
+
+
+def _from_trtllm(checkpoint: Checkpoint, quant: str, target: Target) -> Recipe:
+    if target is not Target.ENGINE:
+        raise ModelSourceError(
+            f"{checkpoint.folder} is a TensorRT-LLM checkpoint, which only the compiled flow reads",
+            "--target engine, or the Hugging Face folder it was made from",
+        )
+    if not _same_format(checkpoint.format, quant):
+        raise _other_format(checkpoint, quant)
+    return Recipe("ready", quant, checkpoint.group_size)
+
+
+def _from_quantised(checkpoint: Checkpoint, quant: str, target: Target, version: str) -> Recipe:
+    found = checkpoint.quant
+    assert found is not None
+    try:
+        find_format(found.format)
+    except CatalogError:
+        raise ModelSourceError(
+            f"{checkpoint.folder} is in {found.format} ({found.method}), whose memory nothing here can "
+            "plan yet",
+            "--calibrate from the 16-bit weights, or a checkpoint in a format of `trtbuild formats`",
+        ) from None
+    if not _same_format(found.format, quant):
+        raise _other_format(checkpoint, quant)
+    if target is Target.ENGINE:
+        if found.method in ("awq", "gptq") and _imports(checkpoint.model_type, version):
+            return Recipe("convert", quant, found.group_size, source_quant=found.algo)
+        why = (
+            f"the converters read AutoAWQ and GPTQ of {', '.join(_IMPORT_TYPES)} since TensorRT-LLM "
+            f"{_IMPORT_SINCE}; "
+            f"this is {checkpoint.model_type} for {version}"
+            if found.method in ("awq", "gptq")
+            else f"the compiled flow has no converter for {found.method}"
+        )
+        remedies = ["--calibrate from the 16-bit weights"]
+        if found.method in (*_LLMAPI_METHODS, "compressed-tensors"):
+            remedies.insert(0, "--target llmapi")
+        raise ModelSourceError(f"{checkpoint.folder} is {found.format} by {found.method}: {why}", *remedies)
+    return _to_llmapi(checkpoint, quant, version)
+
+
+def _to_llmapi(checkpoint: Checkpoint, quant: str, version: str) -> Recipe:
+    found = checkpoint.quant
+    assert found is not None
+    if found.method in _LLMAPI_METHODS and (found.method, found.format) != ("fp8", "fp8"):
+        return Recipe("direct", quant, found.group_size)
+    remedies = ["--calibrate from the 16-bit weights, which exports in modelopt's form"]
+    if _imports(checkpoint.model_type, version) and found.method in ("awq", "gptq"):
+        remedies.insert(0, "--target engine, whose converter reads it")
+    raise ModelSourceError(
+        f"{checkpoint.folder} is {found.format} by {found.method}; the PyTorch flow reads modelopt's "
+        "checkpoints, "
+        "FP8 in blocks and MXFP4, and passes over other configurations without a word",
+        *remedies,
+    )
+
+
+def _from_sixteen_bit(quant: str, target: Target, group_size: int | None) -> Recipe:
+    fmt = find_format(quant)
+    if fmt.needs_checkpoint:
+        raise ModelSourceError(
+            f"{fmt.name} is read from a checkpoint that is in it, and this one is not quantised",
+            f"give a {fmt.name} checkpoint with --weights",
+            "--quant awq is calibrated here",
+        )
+    if quant in CALIBRATED_FORMATS:
+        return Recipe("quantise", quant, group_size or fmt.group_size)
+    if target is Target.ENGINE:
+        return Recipe("convert", quant)
+    if quant in _WEIGHT_ONLY:
+        raise ModelSourceError(
+            f"{quant}: {fmt.refused_targets.get(target, 'not for this target')}", "--quant awq"
+        )
+    return Recipe("direct", quant)
+
+
+def _same_format(found: str, wanted: str) -> bool:
+    return found == wanted or (found in _SIXTEEN_BIT and wanted in _SIXTEEN_BIT)
+
+
+def _other_format(checkpoint: Checkpoint, quant: str) -> ModelSourceError:
+    return ModelSourceError(
+        f"{checkpoint.folder} is in {checkpoint.format}, and the plan is for {quant}; what is quantised "
+        "once is not "
+        "quantised again",
+        f"--quant {checkpoint.format}",
+        "give the 16-bit weights",
+    )
+
+
+def note_for_sibling(sibling: Sibling, original: Sequence[str] | str) -> str:
+    """The sentence that tells that a published checkpoint is taken instead of calibrating."""
+    return (
+        f"taking {sibling.repo} ({sibling.method}), published for {original}; --calibrate makes our own "
+        "from the "
+        "16-bit weights"
+    )

@@ -1,0 +1,138 @@
+"""Reads safetensors files tensor by tensor with numpy alone, so that checks never hold more than one tensor.
+
+Format: 8 bytes little-endian length of a JSON header, the header, then the tensors' bytes
+(github.com/huggingface/safetensors, README).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trtbuild.errors import ModelSourceError
+
+_MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+_DTYPES = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32,
+    "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
+_RAW = {"BF16": np.uint16, "F8_E4M3": np.uint8}  # decoded to float32 here
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where one tensor lies. ``begin`` and ``end`` are byte offsets in the file."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def read_header(path: Path) -> dict[str, TensorInfo]:
+    """Returns the tensors of a file by name, after checking that the file holds all their bytes.
+
+    Raises:
+        ModelSourceError: not a safetensors file, or cut off.
+    """
+    size_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        first = file.read(8)
+        length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
+        if not 2 <= length <= min(_MAX_HEADER_BYTES, size_bytes - 8):
+            raise ModelSourceError(
+                f"{path}: not a safetensors file, or cut off in its header", "fetch the file again"
+            )
+        raw = file.read(length)
+    try:
+        header: dict[str, Any] = json.loads(raw)
+        header.pop("__metadata__", None)
+        start = 8 + length
+        tensors = {
+            name: TensorInfo(
+                path,
+                str(entry["dtype"]),
+                tuple(int(dim) for dim in entry["shape"]),
+                start + int(entry["data_offsets"][0]),
+                start + int(entry["data_offsets"][1]),
+            )
+            for name, entry in header.items()
+        }
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise ModelSourceError(
+            f"{path}: its header cannot be read: {error}", "fetch the file again"
+        ) from error
+    end = max((info.end for info in tensors.values()), default=start)
+    if end > size_bytes:
+        raise ModelSourceError(
+            f"{path}: cut off: its tensors end at byte {end}, the file at {size_bytes}",
+            "fetch the file again",
+        )
+    return tensors
+
+
+def read_headers(folder: Path) -> dict[str, TensorInfo]:
+    """Returns the tensors of all safetensors files of a folder by name.
+
+    Raises:
+        ModelSourceError: as ``read_header``, or a name that two files hold.
+    """
+    tensors: dict[str, TensorInfo] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        for name, info in read_header(path).items():
+            if name in tensors:
+                raise ModelSourceError(
+                    f"{folder}: {name} is in {tensors[name].file.name} and in {path.name}",
+                    "remove the files of the other copy of the model",
+                )
+            tensors[name] = info
+    return tensors
+
+
+def read_tensor(info: TensorInfo) -> npt.NDArray[Any]:
+    """Reads one tensor in its shape; BF16 and FP8 (E4M3) come as float32.
+
+    Raises:
+        ModelSourceError: a type that numpy has not.
+    """
+    raw = _RAW.get(info.dtype)
+    dtype = raw or _DTYPES.get(info.dtype)
+    if dtype is None:
+        raise ModelSourceError(f"{info.file}: tensors of type {info.dtype} cannot be read here")
+    count = (info.end - info.begin) // np.dtype(dtype).itemsize
+    values = np.fromfile(info.file, dtype=dtype, count=count, offset=info.begin)
+    if info.dtype == "BF16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    elif raw is not None:
+        values = E4M3_VALUES[values]
+    return values.reshape(info.shape)
+
+
+def iter_matching(tensors: Mapping[str, TensorInfo], suffix: str) -> Iterator[tuple[str, TensorInfo]]:
+    """The tensors whose name ends in ``suffix``, with the name before it."""
+    for name, info in tensors.items():
+        if name.endswith(suffix):
+            yield name.removesuffix(suffix), info
+
+
+def _e4m3_values() -> npt.NDArray[np.float32]:
+    """Every value of 8-bit E4M3: 4 exponent and 3 mantissa bits, no infinity (OCP 8-bit floating point)."""
+    codes = np.arange(256)
+    sign = np.where(codes & 0x80, -1.0, 1.0)
+    exponent, mantissa = (codes >> 3) & 0xF, codes & 0x7
+    normal = np.exp2(exponent - 7.0) * (1 + mantissa / 8)
+    values = sign * np.where(exponent == 0, mantissa / 8 * 2.0**-6, normal)
+    values[(codes & 0x7F) == 0x7F] = np.nan
+    floats: npt.NDArray[np.float32] = values.astype(np.float32)
+    return floats
+
+
+E4M3_VALUES = _e4m3_values()

@@ -1,0 +1,93 @@
+"""What a rule sees, and how it reports. A rule is one function over one language model of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trtbuild.build.checkpoints import Checkpoint
+from trtbuild.catalog.formats import Format, find_format
+from trtbuild.catalog.gpus import Gpu, all_gpus, unlisted_gpu
+from trtbuild.catalog.versions import Container, find_container
+from trtbuild.plan.architecture import Architecture
+from trtbuild.plan.model import Finding, LlmPlan, Plan
+from trtbuild.preflight.host import BuildHost
+from trtbuild.spec import DeploymentSpec
+
+Severity = Literal["error", "warning", "info"]
+TPS = (1, 2, 4, 8, 16)  # what a remedy proposes: powers of two, as NVLink boxes come
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that the rules may look at; None and missing entries are things that nobody knows yet.
+
+    Attributes:
+        architectures: by the model's name in the repository.
+        checkpoints: by the model's name, for models whose folder is on this machine.
+        host: the machine that builds.
+    """
+
+    plan: Plan
+    spec: DeploymentSpec
+    architectures: Mapping[str, Architecture]
+    checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
+    host: BuildHost | None = None
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The catalogue's row of the planned GPU, or what the plan itself knows; None for a CPU."""
+        planned = self.plan.gpu
+        if planned.sm is None:
+            return None
+        for gpu in all_gpus():
+            if gpu.name == planned.name:
+                return gpu
+        return unlisted_gpu(name=planned.name, nvidia_smi_bytes=planned.memory_bytes, sm=planned.sm)
+
+    @property
+    def container(self) -> Container | None:
+        """The container's row; None for the target local."""
+        return None if self.plan.container is None else find_container(self.plan.container)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One language model with what belongs to it."""
+
+    context: Context
+    llm: LlmPlan
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.context.architectures[self.llm.name]
+
+    @property
+    def format(self) -> Format:
+        return find_format(self.llm.quant)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        return self.context.checkpoints.get(self.llm.name)
+
+    @property
+    def group_size(self) -> int | None:
+        """Weights that share a scale: the checkpoint's own where it is at hand, else the format's default."""
+        if self.checkpoint is not None and self.checkpoint.group_size is not None:
+            return self.checkpoint.group_size
+        return self.format.group_size
+
+    def finding(self, rule: str, severity: Severity, message: str, *remedies: str) -> Finding:
+        """A finding of ``rule``; the model's name is put before the message."""
+        return Finding(
+            id=rule, severity=severity, message=f"{self.llm.name}: {message}", remedy="; or ".join(remedies)
+        )
+
+
+Rule = Callable[[Subject], Iterable[Finding]]
+
+
+def gib(size_bytes: float) -> str:
+    """Bytes as GiB with one decimal, for messages."""
+    return f"{size_bytes / (1 << 30):.1f} GiB"

@@ -1,0 +1,93 @@
+"""host.*: memory and disk of the machine that builds, and its driver against the container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.plan.model import Finding
+from trtbuild.preflight.base import Subject, gib
+from trtbuild.spec import Target
+
+_GIB = 1 << 30
+# Conversion and compilation hold the weights twice: as read and as packed. Triton's own guide asks for 48 GB
+# for an 8B model in 16 bit (16 GB); twice that is 32 GB, and the rest is TensorRT, CUDA and Python.
+_WEIGHT_COPIES = 2
+_BUILD_MARGIN_BYTES = 8 * _GIB
+# Logs, timing cache, calibration text and a file system that is not full to the brim.
+_DISK_MARGIN_BYTES = 2 * _GIB
+
+
+def check_ram(subject: Subject) -> Iterator[Finding]:
+    """Host RAM for the largest step; a build that is killed says nothing but "Killed"."""
+    host = subject.context.host
+    if host is None or host.ram_bytes is None or not _builds(subject):
+        return
+    source = _source_bytes(subject)
+    need = _WEIGHT_COPIES * source + _BUILD_MARGIN_BYTES
+    if host.ram_bytes < need:
+        yield subject.finding(
+            "host.ram",
+            "error",
+            f"converting {gib(source)} of weights takes about {gib(need)} of host RAM "
+            f"({_WEIGHT_COPIES} × weights + {gib(_BUILD_MARGIN_BYTES)}), and this machine has "
+            f"{gib(host.ram_bytes)}",
+            "build on a machine with more memory (`trtbuild build --where script` writes the commands)",
+            "take a published checkpoint in the wanted format, which is smaller than the 16-bit one",
+        )
+
+
+def check_disk(subject: Subject) -> Iterator[Finding]:
+    """Disk for weights, checkpoint and engine at the same time."""
+    host = subject.context.host
+    if host is None or host.disk_free_bytes is None or not _builds(subject):
+        return
+    source, product = _source_bytes(subject), subject.llm.weights_bytes * subject.llm.tp
+    copies = 2 if subject.context.plan.target is Target.ENGINE else 1  # checkpoint and engine
+    need = source + copies * product + _DISK_MARGIN_BYTES
+    if host.disk_free_bytes < need:
+        yield subject.finding(
+            "host.disk",
+            "error",
+            f"weights {gib(source)} + checkpoint{' and engine' if copies == 2 else ''} "
+            f"{gib(copies * product)} + "
+            f"{gib(_DISK_MARGIN_BYTES)} = {gib(need)}, and {gib(host.disk_free_bytes)} are free",
+            f"free {gib(need - host.disk_free_bytes)}",
+            "point --build-dir at another file system",
+        )
+
+
+def check_driver(subject: Subject) -> Iterator[Finding]:
+    """The container's CUDA needs a driver of its branch; newer ones take older containers."""
+    host, container = subject.context.host, subject.context.container
+    if host is None or host.driver is None or container is None:
+        return
+    found, wanted = _branch(host.driver), _branch(container.driver)
+    if found < wanted:
+        from trtbuild.catalog.versions import containers
+
+        fits = next((other for other in containers() if _branch(other.driver) <= found), None)
+        yield subject.finding(
+            "host.driver",
+            "error",
+            f"driver {host.driver} is older than the {wanted} branch of container {container.release} "
+            f"({container.driver}, CUDA {container.cuda})",
+            *([f"container {fits.release} (TensorRT-LLM {fits.trtllm}) takes it"] if fits else []),
+            f"install a driver of branch {wanted} or newer",
+            "data-centre GPUs also run it with NVIDIA's forward-compatibility package",
+        )
+
+
+def _branch(driver: str) -> int:
+    head = driver.split(".", 1)[0]
+    return int(head) if head.isdigit() else 0
+
+
+def _builds(subject: Subject) -> bool:
+    return subject.context.plan.target is not Target.LOCAL
+
+
+def _source_bytes(subject: Subject) -> int:
+    """Weights as fetched: the folder's own size where it is known, else 2 bytes a parameter."""
+    if subject.checkpoint is not None:
+        return subject.checkpoint.size_bytes
+    return 2 * subject.architecture.params

@@ -1,0 +1,93 @@
+"""format.*: GPU × format × target × model, before anything is downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.build.flags import converter_path
+from trtbuild.catalog.formats import all_formats, find_kv_dtype, format_support
+from trtbuild.catalog.versions import containers
+from trtbuild.errors import BuildError
+from trtbuild.plan.model import Finding
+from trtbuild.preflight.base import Subject
+from trtbuild.spec import Target
+
+
+def check_target(subject: Subject) -> Iterator[Finding]:
+    """The container still has the target, and runs on the GPU."""
+    plan, container = subject.context.plan, subject.context.container
+    if container is None:
+        return
+    if plan.target not in container.targets:
+        fits = next((other for other in containers() if plan.target in other.targets), None)
+        yield subject.finding(
+            "format.target",
+            "error",
+            f"TensorRT-LLM {container.trtllm} in container {container.release} has no target "
+            f"{plan.target.value}",
+            f"container {fits.release} (TensorRT-LLM {fits.trtllm}) has it"
+            if fits
+            else "choose another target",
+        )
+    gpu = subject.context.gpu
+    if gpu is not None and gpu.sm not in container.sms:
+        fits = next((other for other in containers() if gpu.sm in other.sms), None)
+        yield subject.finding(
+            "format.gpu",
+            "error",
+            f"{gpu.name} has compute capability {gpu.sm}; TensorRT-LLM {container.trtllm} in container "
+            f"{container.release} runs on {', '.join(container.sms)}",
+            f"container {fits.release} runs on it" if fits else "no known container runs on it",
+        )
+
+
+def check_format(subject: Subject) -> Iterator[Finding]:
+    """The target runs the weight format on the GPU; formats known for poor answers say so."""
+    fmt, gpu, target = subject.format, subject.context.gpu, subject.context.plan.target
+    runs, reason = format_support(fmt, gpu, target)
+    if not runs:
+        others = [other.name for other in all_formats() if format_support(other, gpu, target)[0]]
+        where = gpu.name if gpu else "a CPU"
+        yield subject.finding(
+            "format.gpu",
+            "error",
+            f"{fmt.name} ({fmt.title}) cannot run: {reason}",
+            f"on {where} the target {target.value} runs {', '.join(others)}",
+        )
+    elif reason:
+        yield subject.finding(
+            "format.gpu", "warning", reason, "try it with `trtbuild verify` before relying on it"
+        )
+    if fmt.quality is not None:
+        yield subject.finding("format.quality", "warning", f"{fmt.name}: {fmt.quality}", "--quant awq")
+
+
+def check_kv_dtype(subject: Subject) -> Iterator[Finding]:
+    """The target runs the KV type on the GPU."""
+    kv, gpu, target = find_kv_dtype(subject.llm.kv_dtype), subject.context.gpu, subject.context.plan.target
+    runs, reason = format_support(kv, gpu, target)
+    if not runs:
+        yield subject.finding(
+            "kv.support", "error", f"a KV cache in {kv.name} cannot run: {reason}", "leave --kv-dtype at auto"
+        )
+
+
+def check_model(subject: Subject) -> Iterator[Finding]:
+    """TensorRT-LLM has a converter for the model where one is needed."""
+    plan, arch, fmt = subject.context.plan, subject.architecture, subject.format
+    if plan.target is not Target.ENGINE or plan.trtllm_version is None:
+        return
+    if arch.native_quant is not None and arch.native_quant != fmt.name:
+        yield subject.finding(
+            "format.model",
+            "error",
+            f"the model is published in {arch.native_quant}, which the compiled flow cannot convert to "
+            f"{fmt.name}",
+            f"--target llmapi --quant {arch.native_quant}",
+        )
+    if fmt.calibrates and subject.checkpoint is None:
+        return  # quantize.py reads the Hugging Face folder itself
+    try:
+        converter_path(arch.model_type, plan.trtllm_version, "")
+    except BuildError as error:
+        yield subject.finding("format.model", "error", error.message, *error.remedies)
