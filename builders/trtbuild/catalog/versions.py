@@ -1,7 +1,7 @@
-"""Containers and TensorRT-LLM interfaces by version (``data/containers.yaml``, ``data/trtllm_interfaces.yaml``).
+"""Containers and TensorRT-LLM interfaces: ``data/containers.yaml``, ``data/trtllm_interfaces.yaml``.
 
-A version is the rows that hold for it. Versions are compared by ``version_key``: "0.19.0-25.04" (a container built
-before the tag) < "0.19.0" < "0.19.0+25.05" (one built after it) < "0.20.0".
+A version is the rows that hold for it. Versions are ordered by ``version_key``: "0.19.0-25.04" (a container
+built before the tag) < "0.19.0" < "0.19.0+25.05" (one built after it) < "0.20.0".
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
     while len(numbers) < 3:
         numbers += (0,)
     if post is not None:
-        numbers = (*(numbers + (0,))[:4], int(post))
+        numbers = (*numbers, 0)[:4]
+        numbers = (*numbers, int(post))
     side = {"-": -1, "+": 1}.get(sign, 0)
     return numbers, side, tuple(int(part) for part in build.split(".")) if build else ()
 
@@ -61,7 +62,7 @@ class _Ranged(_Frozen):
 class Tensor(_Ranged):
     """An input or output as a model configuration declares it.
 
-    ``dims`` are without the batch dimension, -1 is free; ``reshape`` is the shape that the backend sees instead.
+    ``dims`` are without the batch dimension, -1 is free; ``reshape`` is what the backend sees instead.
     ``setting`` names the template's placeholder for which ``dtype`` was filled in.
     """
 
@@ -300,7 +301,7 @@ def find_container(release: str) -> Container:
             return container
     raise CatalogError(
         f"no TensorRT-LLM container {release!r} is known",
-        f"known: {containers()[-1].release} to {containers()[0].release}, one a month; see `trtbuild formats`",
+        f"known: {containers()[-1].release} to {containers()[0].release}, one a month",
     )
 
 
@@ -334,7 +335,7 @@ def default_container(
     for container in containers():
         reason = _refusal(container, target, sm, takes)
         if reason is None:
-            why = f"{container.release} (TensorRT-LLM {container.trtllm}) is the newest container that takes this"
+            why = f"{container.release} (TensorRT-LLM {container.trtllm}) is the newest that takes this"
             return container, f"{why}; newer ones: {refused}" if refused else why
         refused = refused or f"{container.release}: {reason}"
     raise CatalogError(

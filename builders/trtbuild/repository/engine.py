@@ -1,0 +1,135 @@
+"""The engine's parameters in config.pbtxt, from the plan: every key that a version has, none unfilled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+from trtbuild.catalog.versions import Container, Interface, interface
+from trtbuild.errors import RepositoryError
+from trtbuild.plan.model import LlmPlan
+
+# The thread that looks for cancelled requests sleeps this long; NVIDIA's 100 is many steps of an engine.
+CANCELLATION_CHECK_PERIOD_MS = 10
+STATS_CHECK_PERIOD_MS = 100
+
+
+def boolean(value: bool) -> str:
+    """As the backend's parser takes it; anything else than these spellings is an error or read as false."""
+    return "true" if value else "false"
+
+
+def device_groups(llm: LlmPlan) -> str:
+    """``gpu_device_ids``: "," between the GPUs of one instance, ";" between instances."""
+    group = ",".join(str(rank) for rank in range(llm.tp))
+    return ";".join([group] * llm.instances)
+
+
+def fraction(value: float) -> str:
+    """A fraction below 1 with four decimals, rounded up: rounded down it could bind before the token cap."""
+    if not 0.0 < value < 1.0:
+        raise RepositoryError(
+            f"kv_cache_free_gpu_mem_fraction must lie between 0 and 1; the plan says {value}"
+        )
+    return f"{min(math.ceil(value * 10_000), 9_999) / 10_000:.4f}"
+
+
+def engine_parameters(llm: LlmPlan, version: str, engine_path: str, worker_path: str) -> dict[str, str]:
+    """Key → value for every parameter that the backend of ``version`` reads, in NVIDIA's order.
+
+    A key without a value of its own stays empty, which the backend reads as "not given"
+    (``inflight_batcher_llm/src/model_instance_state.cc``: an empty number or list does not parse, and the
+    default is taken; ``cross_kv_cache_fraction`` must not be given to a decoder-only model).
+    """
+    values = {
+        "max_beam_width": "1",
+        "FORCE_CPU_ONLY_INPUT_TENSORS": "no",
+        "gpt_model_type": "inflight_fused_batching",
+        "gpt_model_path": engine_path,
+        "max_tokens_in_paged_kv_cache": str(llm.kv_tokens),
+        "batch_scheduler_policy": "guaranteed_no_evict",
+        "kv_cache_free_gpu_mem_fraction": fraction(llm.kv_free_fraction),
+        "kv_cache_host_memory_bytes": "0",
+        "kv_cache_onboard_blocks": boolean(True),
+        "exclude_input_in_output": boolean(True),
+        "cancellation_check_period_ms": str(CANCELLATION_CHECK_PERIOD_MS),
+        "stats_check_period_ms": str(STATS_CHECK_PERIOD_MS),
+        "iter_stats_max_iterations": "1000",
+        "request_stats_max_iterations": "0",
+        "enable_kv_cache_reuse": boolean(llm.kv_reuse),
+        "normalize_log_probs": boolean(True),
+        "enable_chunked_context": boolean(llm.chunked_context),
+        "enable_trt_overlap": boolean(False),
+        "gpu_device_ids": device_groups(llm),
+        "num_nodes": "1",
+        "lora_cache_optimal_adapter_size": "8",
+        "lora_cache_max_adapter_size": "64",
+        "lora_cache_gpu_memory_fraction": "0.05",
+        "lora_cache_host_memory_bytes": str(1 << 30),
+        "decoding_mode": "top_k_top_p",
+        "executor_worker_path": worker_path,
+        "gpu_weights_percent": "1.0",
+        "enable_context_fmha_fp32_acc": boolean(False),
+        "multi_block_mode": boolean(True),
+        "cuda_graph_mode": boolean(False),
+        "cuda_graph_cache_size": "0",
+        "speculative_decoding_fast_logits": boolean(False),
+    }
+    rows = interface(version, "tensorrt_llm").parameters
+    return {row.name: values.get(row.name, "") for row in rows}
+
+
+def engine_config(llm: LlmPlan, version: str) -> dict[str, Any]:
+    """``config.json`` of an engine in TensorRT-LLM's shape: what a build with the plan's flags states."""
+    return {
+        "version": version,
+        "pretrained_config": {
+            "dtype": llm.dtype,
+            "vocab_size": llm.vocab_size,
+            "max_position_embeddings": llm.max_seq_len,
+            "quantization": {"quant_algo": llm.quant, "kv_cache_quant_algo": llm.kv_dtype},
+            "mapping": {"world_size": llm.tp, "tp_size": llm.tp, "pp_size": 1},
+        },
+        "build_config": {
+            "max_batch_size": llm.max_batch_size,
+            "max_num_tokens": llm.max_num_tokens,
+            "max_seq_len": llm.max_seq_len,
+            "max_input_len": llm.max_input_tokens,
+            "max_beam_width": 1,
+            "plugin_config": {
+                "tokens_per_block": llm.tokens_per_block,
+                "use_paged_context_fmha": llm.kv_reuse or llm.chunked_context,
+            },
+        },
+    }
+
+
+def engine_key(llm: LlmPlan, container: Container, sm: str | None) -> str:
+    """Digest of everything in the plan that the bytes of a compiled engine depend on."""
+    facts = {
+        "source": llm.source,
+        "weights": llm.weights_path,
+        "quant": llm.quant,
+        "trtllm": container.trtllm,
+        "tensorrt": container.tensorrt,
+        "sm": sm,
+        "config": engine_config(llm, container.trtllm),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def front_names(engine: Interface) -> dict[str, str]:
+    """The engine's input for each of the front's inputs whose name changed between versions.
+
+    An input that the version does not have is left out.
+    """
+    known = engine.input_names()
+    renamed = {
+        "min_tokens": ("min_tokens", "min_length"),
+        "seed": ("seed", "random_seed"),
+        "return_perf_metrics": ("return_perf_metrics", "return_kv_cache_reuse_stats"),
+    }
+    chosen = {own: [name for name in names if name in known] for own, names in renamed.items()}
+    return {own: names[0] for own, names in chosen.items() if names}
