@@ -1,0 +1,25 @@
+"""Assembles the backend directory of a local server: Triton's Python backend, and ours for the CPU."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from trtbuild.serve.wheel import TritonWheel
+
+LOCAL = Path(__file__).parent / "local"
+
+
+def assemble_backends(wheel: TritonWheel, target: Path) -> None:
+    """Writes ``python/`` and each local backend into ``target``, a folder of this server alone.
+
+    Copies, not links: a package that is upgraded while the server runs does not change what it restarts.
+    """
+    python = target / "python"
+    python.mkdir(parents=True)
+    for name in ("libtriton_python.so", "triton_python_backend_utils.py"):
+        shutil.copy2(wheel.python_backend / name, python / name)
+    shutil.copy2(wheel.stub, python / wheel.stub.name)
+    for backend in sorted(LOCAL.iterdir()):
+        if (backend / "model.py").is_file():
+            shutil.copytree(backend, target / backend.name, ignore=shutil.ignore_patterns("__pycache__"))

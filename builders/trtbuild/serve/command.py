@@ -1,0 +1,66 @@
+"""The command line and environment of a local tritonserver."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from trtbuild.serve.ports import LOOPBACK, ChosenPorts
+from trtbuild.serve.wheel import TritonWheel
+
+# Each decoupled send and each BLS call of a Python model takes a thread of its instance's pool; at the
+# default of 32 running streams stalled for seconds behind 64 clients.
+STUB_THREADS = 256
+# Closed to clients: they change the server, read or write files, or map memory.
+RESTRICTED = "model-repository,shared-memory,trace,logging"
+STUB_TIMEOUT_S = 120  # a stub that does not come up
+
+
+def server_command(
+    wheel: TritonWheel, *, backends: Path, ports: ChosenPorts, shm_prefix: str, exit_timeout_s: int
+) -> list[str]:
+    """Arguments for a server whose working folder is the repository.
+
+    The restricted APIs' key is drawn anew and kept nowhere: they are off.
+    """
+    lock = f"{RESTRICTED}:x-disabled={secrets.token_hex(16)}"
+    return [
+        str(wheel.server),
+        "--model-repository=.",
+        "--model-control-mode=none",
+        "--disable-auto-complete-config",
+        f"--backend-directory={backends}",
+        f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
+        f"--backend-config=python,thread-pool-size={STUB_THREADS}",
+        f"--backend-config=python,stub-timeout-seconds={STUB_TIMEOUT_S}",
+        f"--grpc-address={LOOPBACK}",
+        f"--grpc-port={ports.grpc}",
+        f"--http-address={LOOPBACK}",
+        f"--http-port={ports.http}",
+        f"--metrics-address={LOOPBACK}",
+        f"--metrics-port={ports.metrics}",
+        "--metrics-config=histogram_latencies=true",
+        "--allow-gpu-metrics=false",
+        f"--grpc-restricted-protocol={lock}",
+        f"--http-restricted-api={lock}",
+        f"--exit-timeout-secs={exit_timeout_s}",
+    ]
+
+
+def server_environment(wheel: TritonWheel, ports: ChosenPorts, base: Mapping[str, str]) -> dict[str, str]:
+    """The server's environment; its stubs and the engine's process inherit it.
+
+    The stub is an embedded interpreter that finds its packages through the first ``python3`` of ``PATH``.
+    """
+    return {
+        **base,
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (wheel.library_path, base.get("LD_LIBRARY_PATH")))),
+        "PATH": os.pathsep.join(filter(None, (str(Path(sys.executable).parent), base.get("PATH")))),
+        "VIRTUAL_ENV": sys.prefix,
+        "TRTBUILD_PYTHON": sys.executable,
+        "TRTBUILD_GRPC_ADDRESS": f"{LOOPBACK}:{ports.grpc}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

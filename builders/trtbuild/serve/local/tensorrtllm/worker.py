@@ -1,0 +1,105 @@
+"""The process that owns the engine: takes jobs from the stub, steps, and answers with what each step made.
+
+Started by ``link.py`` with one end of a socket pair. It ends with the stub: by the end of the pair, and by a
+death signal while a step runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from .engine import Engine
+from .jobs import Cancel, Event, Failed, Gauges, Job, Loaded, Progress
+from .settings import Settings
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Asks the kernel to end this process when the thread that started it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it ended before the call
+        os._exit(1)
+
+
+def make_pipeline(settings: Settings) -> Any:
+    """The continuous-batching pipeline on the CPU, with exactly the pool of ``settings.limits``."""
+    import openvino_genai
+
+    limits = settings.limits
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.num_kv_blocks = limits.pool_blocks
+    scheduler.max_num_seqs = limits.max_sequences
+    scheduler.max_num_batched_tokens = max(limits.max_num_tokens, limits.max_sequences)
+    scheduler.dynamic_split_fuse = limits.chunked_context
+    scheduler.enable_prefix_caching = limits.kv_reuse
+    properties: dict[str, Any] = {}
+    if settings.threads:
+        properties["INFERENCE_NUM_THREADS"] = settings.threads
+    return openvino_genai.ContinuousBatchingPipeline(str(settings.weights), scheduler, "CPU", properties)
+
+
+class Worker:
+    """The loop between the socket and the engine."""
+
+    def __init__(self, connection: Connection, engine: Engine, stats_period_s: float) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._stats_period_s = stats_period_s
+        self._last_stats_s = 0.0
+        self._last_gauges: Gauges | None = None
+
+    def run(self) -> None:
+        """Until the stub closes its end or sends None."""
+        self._connection.send(Progress([], self._engine.gauges()))
+        while True:
+            events: list[Event] = []
+            while self._connection.poll(0 if self._engine.busy or events else None):
+                message = self._connection.recv()
+                if message is None:
+                    return
+                events += self._take(message)
+            if self._engine.busy:
+                events += self._engine.step()
+            gauges = self._gauges_if_due()
+            if events or gauges:
+                self._connection.send(Progress(events, gauges))
+
+    def _take(self, message: Job | Cancel) -> list[Event]:
+        if isinstance(message, Cancel):
+            return self._engine.cancel(message.key)
+        return self._engine.submit(message)
+
+    def _gauges_if_due(self) -> Gauges | None:
+        """At most once a period while busy, and always when the engine comes to rest."""
+        now_s = time.monotonic()
+        if self._engine.busy and now_s - self._last_stats_s < self._stats_period_s:
+            return None
+        self._last_stats_s = now_s
+        return self._engine.gauges()
+
+
+def main(descriptor: int, parent_pid: int) -> None:
+    """Entry of the process: the first message is the Settings, the answer is Loaded or Failed."""
+    die_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the group; the server decides
+    connection = Connection(descriptor)
+    settings: Settings = connection.recv()
+    try:
+        pipeline = make_pipeline(settings)
+        limits = settings.limits
+        kv_bytes = pipeline.get_metrics().cache_size_in_bytes
+        loaded = Loaded(limits.pool_blocks, limits.max_sequences, limits.tokens_per_block, kv_bytes)
+        connection.send(loaded)
+        Worker(connection, Engine(pipeline, limits), settings.stats_period_s).run()
+    except EOFError:
+        pass
+    except Exception as error:  # told to the stub, which tells every client that waits
+        connection.send(Failed(f"{type(error).__name__}: {error}"))
+        sys.exit(1)

@@ -1,0 +1,65 @@
+"""Waits until the server's own API says that all models are ready."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from trtbuild.errors import ServeError
+from trtbuild.serve import logs
+from trtbuild.serve.ports import LOOPBACK
+
+POLL_S = 0.1
+
+
+def is_ready(http_port: int, timeout_s: float = 2.0) -> bool:
+    """``/v2/health/ready``: every model of the repository is loaded (strict readiness)."""
+    try:
+        with urllib.request.urlopen(
+            f"http://{LOOPBACK}:{http_port}/v2/health/ready", timeout=timeout_s
+        ) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def wait_ready(
+    process: subprocess.Popen[bytes],
+    *,
+    http_port: int,
+    log: Path,
+    timeout_s: float,
+    on_wait: Callable[[float], None] | None = None,
+) -> None:
+    """Returns when the server is ready.
+
+    Args:
+        on_wait: called about every tenth of a second with the seconds waited, for a progress display.
+
+    Raises:
+        ServeError: when the process ends or the time is over, with what the log says about it.
+    """
+    begun = time.monotonic()
+    while not is_ready(http_port):
+        if process.poll() is not None:
+            raise start_error(log, f"tritonserver ended with code {process.returncode} before it was ready.")
+        waited_s = time.monotonic() - begun
+        if waited_s > timeout_s:
+            raise start_error(log, f"tritonserver was not ready after {timeout_s:.0f} s.")
+        if on_wait is not None:
+            on_wait(waited_s)
+        time.sleep(POLL_S)
+
+
+def start_error(log: Path, what: str) -> ServeError:
+    """The failing models' own messages if there are any, else the log's last lines."""
+    failures = logs.failed_models(log)
+    if failures:
+        lines = [f"model {model}: {why}" for model, why in failures.items()]
+        return ServeError("\n".join([what, *lines]), f"the whole log is {log}")
+    reasons = logs.errors(log) or logs.tail(log)
+    return ServeError("\n".join([what, *reasons]), f"the whole log is {log}")
