@@ -1,0 +1,186 @@
+"""What a model is, read from its config: which way it is called and what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._proto import Message
+
+
+class ModelKind(str, Enum):
+    """How a model is called."""
+
+    FRONT = "front"  # trtbuild's text front: text or chat messages in, text out
+    ENSEMBLE = "ensemble"  # NVIDIA's classic pipeline: text in, text out
+    BLS = "bls"  # the same tensors, served by one Python model
+    LLMAPI = "llmapi"  # TensorRT-LLM's LLM API behind the Python backend
+    ENGINE = "engine"  # token ids in, token ids out
+    OCR = "ocr"  # a picture in; lines of text, scores and boxes out
+    OTHER = "other"  # anything else: callable by infer()
+
+
+class CancelHow(str, Enum):
+    """How a running request is stopped from here."""
+
+    NATIVE = "native"  # cancelling the RPC reaches what generates
+    STOP_REQUEST = "stop-request"  # a second request with the same id tells the engine
+    NONE = "none"  # the server generates to the end; only the reading stops
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    how: CancelHow
+    why: str
+    engine: str = ""  # the model that takes the stop request
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output. ``dims`` are without the batch dimension; −1 is any size."""
+
+    name: str
+    dtype: str  # KServe's name, such as INT32 or BYTES
+    dims: tuple[int, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """A model as this client sees it; what ``Client.describe`` returns."""
+
+    name: str
+    kind: ModelKind
+    decoupled: bool
+    max_batch_size: int  # 0: the model has no batch dimension
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    parameters: Mapping[str, str]
+    cancel: Cancel
+    steps: tuple[str, ...] = ()  # models of an ensemble
+    priority_levels: int = 0
+
+    @property
+    def streaming(self) -> bool:
+        """Whether text arrives as it is made."""
+        return self.decoupled
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Names of what the model offers beyond plain generation; see ``FEATURES``."""
+        return frozenset(name for name, inputs in FEATURES.items() if any(i in self.inputs for i in inputs))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.kind.value}, {'streaming' if self.streaming else 'one answer per request'}, "
+            f"cancel: {self.cancel.how.value} ({self.cancel.why}); "
+            f"offers {', '.join(sorted(self.features)) or 'no extras'}"
+        )
+
+
+FEATURES: Mapping[str, tuple[str, ...]] = {  # feature → the inputs, any of which means that it is there
+    "chat": ("messages",),
+    "structured_output": ("guided_decoding_guide",),
+    "logprobs": ("return_log_probs", "return_cumulative_logprob"),
+    "n": ("num_return_sequences", "sampling_param_n"),
+    "seed": ("seed", "random_seed", "sampling_param_seed"),
+    "lora": ("lora_task_id", "lora_name"),
+    "embedding_bias": ("embedding_bias_words", "embedding_bias"),
+    "deadline": ("timeout_ms",),
+    "usage": ("return_num_output_tokens",),
+}
+
+
+def parse_config(config: Message) -> ModelDescription:
+    """Reads a ``ModelConfig`` message. The cancel way of an ensemble is settled by ``with_engine``."""
+    inputs = {spec.name: spec for spec in map(_spec, config.input)}
+    outputs = {spec.name: spec for spec in map(_spec, config.output)}
+    kind = _kind(config, inputs, outputs)
+    return ModelDescription(
+        name=config.name,
+        kind=kind,
+        decoupled=config.model_transaction_policy.decoupled,
+        max_batch_size=config.max_batch_size,
+        inputs=inputs,
+        outputs=outputs,
+        parameters={key: value.string_value for key, value in config.parameters.items()},
+        cancel=_cancel(kind),
+        steps=tuple(step.model_name for step in config.ensemble_scheduling.step),
+        priority_levels=config.dynamic_batching.priority_levels,
+    )
+
+
+def _spec(tensor: Message) -> TensorSpec:
+    from ._proto import model_config_pb2
+
+    dtype = model_config_pb2.DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    return TensorSpec(
+        tensor.name,
+        "BYTES" if dtype == "STRING" else dtype,
+        tuple(tensor.dims),
+        bool(getattr(tensor, "optional", False)),
+    )
+
+
+def _kind(config: Message, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ModelKind:
+    if "input_ids" in inputs and "request_output_len" in inputs:
+        return ModelKind.ENGINE
+    if "text_input" in inputs and "text_output" in outputs:
+        if any(name.startswith("sampling_param_") for name in inputs):
+            return ModelKind.LLMAPI
+        if config.HasField("ensemble_scheduling"):
+            return ModelKind.ENSEMBLE
+        return ModelKind.FRONT if "messages" in inputs else ModelKind.BLS
+    if "image" in inputs and {"text", "score", "box"} <= set(outputs):
+        return ModelKind.OCR
+    return ModelKind.OTHER
+
+
+def _cancel(kind: ModelKind) -> Cancel:
+    if kind is ModelKind.ENSEMBLE:
+        return Cancel(CancelHow.NONE, "an ensemble's steps do not see that the client left")
+    if kind is ModelKind.BLS:
+        return Cancel(
+            CancelHow.NATIVE, "the RPC is cancelled; whether the model passes it on is its own affair"
+        )
+    return Cancel(CancelHow.NATIVE, "one RPC per request, cancelled at the server")
+
+
+def describing(name: str) -> Generator[str, Message | None, ModelDescription]:
+    """Describes a model, as a dialogue: yields the names of models whose config is needed, is sent the configs.
+
+    None stands for a config that cannot be had; for the model itself the asker raises instead.
+    """
+    config = yield name
+    model = parse_config(config)
+    if model.kind is not ModelKind.ENSEMBLE:
+        return model
+    for step in model.steps:
+        config = yield step
+        if config is not None and any(tensor.name == "input_ids" for tensor in config.input):
+            return replace(model, cancel=_engine_cancel(parse_config(config), _instances(config)))
+    return model
+
+
+def _engine_cancel(engine: ModelDescription, instances: int) -> Cancel:
+    """How an ensemble over this engine is cancelled.
+
+    Stop requests find a request by its id in the memory of the instance that they happen to reach, so they
+    work with exactly one (tensorrt_llm backend; tried with two: none of 12 arrived).
+    """
+    if "stop" not in engine.inputs:
+        return Cancel(CancelHow.NONE, f"its engine {engine.name} takes no stop request")
+    if instances != 1:
+        why = f"its engine {engine.name} has {instances} instances, so a stop may reach the wrong one"
+        return Cancel(CancelHow.NONE, why)
+    why = f"a stop request with the same id goes to {engine.name}"
+    return Cancel(CancelHow.STOP_REQUEST, why, engine.name)
+
+
+def _instances(config: Message) -> int:
+    """Instances that a config asks for. Without a group Triton makes one on a CPU, one a GPU else: 1 is assumed."""
+    counts = [max(group.count, 1) * max(len(group.gpus), 1) for group in config.instance_group]
+    return sum(counts) if counts else 1

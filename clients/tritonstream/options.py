@@ -1,0 +1,131 @@
+"""How a client behaves, as frozen data. Durations are seconds, sizes bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+class Unset:
+    """Type of ``UNSET``: "not given", where None means "no limit" or "none"."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNSET: Final = Unset()
+
+
+def _check_durations(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None and not value > 0:
+            raise ValueError(
+                f"{type(owner).__name__}.{name} is {value!r}; it must be above 0, or None for none"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Limits of one request; None switches one off.
+
+    Attributes:
+        connect_s: until the connection stands, per endpoint tried.
+        first_token_s: from sending the request to the first response, queueing in the server included.
+        between_tokens_s: longest silence once the stream has begun. A reader that is slow itself does not count.
+        total_s: the whole request, waiting, retries and degrade steps included. The server is told, too.
+    """
+
+    connect_s: float | None = 5.0
+    first_token_s: float | None = 120.0
+    between_tokens_s: float | None = 30.0
+    total_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_durations(self, "connect_s", "first_token_s", "between_tokens_s", "total_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When a request that has not yielded anything may be sent again.
+
+    Only failures that another try can cure count: no connection, lost connection, overload, model not ready.
+    The wait before try k is uniform in [0, min(max_wait_s, base_wait_s · 2^(k−1))] ("full jitter"); another
+    healthy endpoint is tried without waiting. ``budget_ratio`` bounds retries to that share of recent
+    requests, with ``budget_reserve`` in hand, so that a struggling server is not buried.
+    """
+
+    attempts: int = 3  # tries in all; 1 switches retries off
+    base_wait_s: float = 0.1
+    max_wait_s: float = 2.0
+    budget_ratio: float = 0.1
+    budget_reserve: float = 10.0
+
+    def __post_init__(self) -> None:
+        _check_durations(self, "base_wait_s", "max_wait_s")
+        if self.attempts < 1:
+            raise ValueError(
+                f"Retry.attempts is {self.attempts}; it counts the first try, so it is at least 1"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """HTTP/2 pings, so that a dead peer or a forgetful NAT is noticed while a stream is open.
+
+    A server allows one ping in 5 minutes without data by default (``grpc-keepalive`` flags of Triton), and
+    Triton answers more with GOAWAY; 30 s with a stream open is within what its defaults accept.
+    """
+
+    interval_s: float = 30.0
+    timeout_s: float = 10.0
+    without_streams: bool = False
+
+    def __post_init__(self) -> None:
+        _check_durations(self, "interval_s", "timeout_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """TLS material as PEM bytes; all None means the system's own roots and no client certificate.
+
+    ``server_name`` replaces the name that the certificate is checked against.
+    """
+
+    root_certificates: bytes | None = None
+    private_key: bytes | None = None
+    certificate_chain: bytes | None = None
+    server_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Degrade:
+    """One step to fall back to when what was asked before it failed without a single token.
+
+    Steps add up: a step that only shortens runs on the model of the step before. ``refuse`` ends the chain
+    with ``Refused``; without it, the last failure is raised.
+    """
+
+    model: str | None = None
+    max_tokens: int | None = None  # at most; a smaller wish stays
+    refuse: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.model is None and self.max_tokens is None and not self.refuse:
+            raise ValueError("a Degrade step must name a model or max_tokens, or refuse")
+
+    @property
+    def label(self) -> str:
+        if self.name:
+            return self.name
+        if self.refuse:
+            return "refuse"
+        parts = [
+            f"model={self.model}" if self.model else "",
+            f"max_tokens={self.max_tokens}" if self.max_tokens else "",
+        ]
+        return ",".join(part for part in parts if part)

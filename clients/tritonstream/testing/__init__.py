@@ -1,0 +1,17 @@
+"""A Triton in your test process: a real gRPC server with models that say what you tell them, as slowly and as
+badly as you tell them.
+
+>>> from tritonstream import Client
+>>> from tritonstream.testing import FakeModel, FakeTriton
+>>> with FakeTriton({"llm": FakeModel(reply=["Hel", "lo"])}) as server, Client(server.url) as client:
+...     client.generate("llm", "Say hello").text
+'Hello'
+"""
+
+from __future__ import annotations
+
+from ._faults import Fault
+from ._models import FakeModel, FakePage
+from ._server import FakeTriton, Served
+
+__all__ = ["FakeModel", "FakePage", "FakeTriton", "Fault", "Served"]

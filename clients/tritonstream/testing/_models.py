@@ -1,0 +1,204 @@
+"""Fake models: which responses a request gets. Timing and faults are the server's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from .. import _tensors
+from ..models import ModelKind
+from ._faults import Fault
+
+Piece = Union[str, bytes, int, Sequence[int]]
+Reply = Union[Sequence[Piece], Callable[[Mapping[str, Any]], Sequence[Piece]]]
+
+
+@dataclass(frozen=True, slots=True)
+class FakePage:
+    """What a fake OCR model reads: lines of (text, score, four corners)."""
+
+    lines: Sequence[tuple[str, float, Sequence[tuple[float, float]]]] = (
+        ("hello", 0.9, ((0, 0), (50, 0), (50, 10), (0, 10))),
+    )
+
+
+@dataclass
+class FakeModel:
+    """A model of a ``FakeTriton``. Fields may be changed while the server runs.
+
+    Attributes:
+        kind: whose tensor names it speaks.
+        reply: what it answers, one response each: text (``str``, or ``bytes`` to cut characters), for an engine
+            token ids. A function is given the request's inputs by name.
+        first_token_s, between_tokens_s: pace.
+        decoupled: whether it streams.
+        final_apart: the final flag comes in an empty response of its own, as from an ensemble or BLS.
+        faults: what goes wrong.
+        ready: what ModelReady says; a model that is not ready refuses requests.
+        instances: in its config.
+        steps: models of an ensemble.
+        parameters: string parameters in its config.
+        without: inputs that its config lacks.
+        page: what an OCR model reads.
+    """
+
+    kind: ModelKind = ModelKind.FRONT
+    reply: Reply = ("Hello", ",", " world", "!")
+    first_token_s: float = 0.0
+    between_tokens_s: float = 0.0
+    decoupled: bool = True
+    final_apart: bool = False
+    faults: list[Fault] = field(default_factory=list)
+    ready: bool = True
+    instances: int = 1
+    max_batch_size: int = 1
+    steps: Sequence[str] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    page: FakePage = FakePage()
+
+    def __post_init__(self) -> None:
+        if self.kind is ModelKind.OCR:
+            self.decoupled = False
+
+    def take_fault(self) -> Fault | None:
+        """The fault of the next request, if any; counts it."""
+        if not self.faults:
+            return None
+        fault = self.faults[0]
+        if fault.times is not None:
+            left = fault.times - 1
+            self.faults[0:1] = (
+                [] if left <= 0 else [Fault(fault.kind, fault.at, fault.message, fault.code, left)]
+            )
+        return fault
+
+    def pieces(self, inputs: Mapping[str, Any]) -> list[Piece]:
+        """The answer, cut to the request's length; one piece counts as one token."""
+        reply = self.reply(inputs) if callable(self.reply) else self.reply
+        limit = _first(inputs, "max_tokens", "sampling_param_max_tokens", "request_output_len", default=2**31)
+        return list(reply)[:limit]
+
+    def responses(self, request: Any, inputs: Mapping[str, Any]) -> Iterator[Any]:
+        """The responses to a request, the last one with the final flag."""
+        if self.kind is ModelKind.OCR:
+            yield self._page(request)
+            return
+        pieces = self.pieces(inputs)
+        streams = self.decoupled and bool(_first(inputs, "stream", "streaming", default=False))
+        if not streams:
+            pieces = [_joined(pieces)] if pieces else []
+        for number, piece in enumerate(pieces):
+            last = number == len(pieces) - 1 and not self.final_apart
+            response = _response(request)
+            self._fill(response, piece)
+            if last or (number == len(pieces) - 1 and self.kind is ModelKind.LLMAPI):
+                self._finish(response, inputs)
+            if self.decoupled:
+                response.parameters["triton_final_response"].bool_param = last
+            yield response
+        if self.decoupled and (self.final_apart or not pieces):
+            response = _response(request)
+            response.parameters["triton_final_response"].bool_param = True
+            if not pieces:
+                self._finish(response, inputs)
+            yield response
+
+    def _fill(self, response: Any, piece: Piece) -> None:
+        if self.kind is ModelKind.ENGINE:
+            ids = [piece] if isinstance(piece, int) else list(piece)
+            put(response, "output_ids", "INT32", [1, 1, len(ids)], _tensors.pack("output_ids", "INT32", ids))
+            put(
+                response,
+                "sequence_length",
+                "INT32",
+                [1, 1],
+                _tensors.pack("sequence_length", "INT32", [len(ids)]),
+            )
+        else:
+            data = piece if isinstance(piece, bytes) else str(piece).encode()
+            put(response, "text_output", "BYTES", [1, 1], _tensors.pack_bytes([data]))
+
+    def _finish(self, response: Any, inputs: Mapping[str, Any]) -> None:
+        """What the last response tells besides."""
+        if self.kind not in (ModelKind.FRONT, ModelKind.LLMAPI):
+            return
+        reply = self.reply(inputs) if callable(self.reply) else self.reply
+        pieces = self.pieces(inputs)
+        reason = b"length" if len(pieces) < len(reply) else b"stop"
+        put(response, "finish_reason", "BYTES", [1, 1], _tensors.pack_bytes([reason]))
+        if self.kind is ModelKind.FRONT:
+            prompt = _prompt(inputs)
+            for name, count in (
+                ("num_input_tokens", len(prompt.split())),
+                ("num_output_tokens", len(pieces)),
+            ):
+                put(response, name, "INT32", [1, 1], _tensors.pack(name, "INT32", [count]))
+
+    def _page(self, request: Any) -> Any:
+        response = _response(request)
+        lines = self.page.lines
+        count = len(lines)
+        put(response, "text", "BYTES", [count], _tensors.pack_bytes([text.encode() for text, _, _ in lines]))
+        put(
+            response,
+            "score",
+            "FP32",
+            [count],
+            _tensors.pack("score", "FP32", [score for _, score, _ in lines]),
+        )
+        corners = [value for _, _, box in lines for corner in box for value in corner]
+        put(response, "box", "FP32", [count, 4, 2], _tensors.pack("box", "FP32", corners))
+        return response
+
+
+def put(response: Any, name: str, dtype: str, shape: Sequence[int], raw: bytes) -> None:
+    """Adds an output tensor."""
+    response.outputs.add(name=name, datatype=dtype).shape.extend(shape)
+    response.raw_output_contents.append(raw)
+
+
+def read_inputs(request: Any) -> dict[str, Any]:
+    """The request's inputs by name: a value for one element, else a list; text as ``str``."""
+    inputs: dict[str, Any] = {}
+    for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True):
+        if tensor.datatype == "BYTES":
+            values: list[Any] = [_text(item) for item in _tensors.unpack_bytes(raw)]
+        else:
+            values = list(_tensors.unpack(tensor.datatype, raw))
+        many = tensor.name in ("input_ids", "stop_words", "bad_words") or len(values) != 1
+        inputs[tensor.name] = values if many else values[0]
+    return inputs
+
+
+def _text(item: bytes) -> str | bytes:
+    try:
+        return item.decode()
+    except UnicodeDecodeError:
+        return item
+
+
+def _prompt(inputs: Mapping[str, Any]) -> str:
+    if "messages" in inputs:
+        return " ".join(str(message["content"]) for message in json.loads(inputs["messages"]))
+    return str(inputs.get("text_input", ""))
+
+
+def _first(inputs: Mapping[str, Any], *names: str, default: Any) -> Any:
+    return next((inputs[name] for name in names if name in inputs), default)
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    if all(isinstance(piece, str) for piece in pieces):
+        return "".join(str(piece) for piece in pieces)
+    if all(isinstance(piece, (str, bytes)) for piece in pieces):
+        return b"".join(piece.encode() if isinstance(piece, str) else bytes(piece) for piece in pieces)  # type: ignore[arg-type]
+    return [id_ for piece in pieces for id_ in ([piece] if isinstance(piece, int) else piece)]  # type: ignore[misc,union-attr]
+
+
+def _response(request: Any) -> Any:
+    from .._proto import service_pb2
+
+    return service_pb2.ModelInferResponse(model_name=request.model_name, model_version="1", id=request.id)
