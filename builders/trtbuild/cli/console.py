@@ -44,7 +44,14 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
     for index, column in enumerate(columns):
         last = index == len(columns) - 1
         table.add_column(

@@ -84,6 +84,15 @@ def spec_options(command: Command) -> Command:
     return command
 
 
+def output_options(command: Command) -> Command:
+    """Adds what every command that writes a repository takes."""
+    command.params += [
+        _option("--dry-run", is_flag=True, help="Plan and check everything, write nothing."),
+        _option("--json", "as_json", is_flag=True, help="The plan and what was written, as JSON."),
+    ]
+    return command
+
+
 def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
     """The spec that the flags of `spec_options` describe; removes them from ``flags``.
 

@@ -8,23 +8,18 @@ from trtbuild.cli.console import note, print_table, size
 from trtbuild.errors import PlanError
 
 if TYPE_CHECKING:
-    from trtbuild.plan.model import LedgerItem, Plan
-
-_PLACES = {"gpu": "GPU", "host": "host RAM", "shm": "/dev/shm"}
+    from trtbuild.plan.model import Plan
 
 
 def print_plan(plan: Plan) -> None:
     """Prints the whole plan: target, ledger, limits, and what the rules noticed."""
-    from trtbuild.spec import Target
-
     device = plan.gpu.name + (f" (SM {plan.gpu.sm})" if plan.gpu.sm else "")
     versions = (
         f", container {plan.container} with TensorRT-LLM {plan.trtllm_version}" if plan.container else ""
     )
     note(f"target {plan.target.value}: {plan.target_reason}")
     note(f"device {device}, {size(plan.gpu.memory_bytes)}{versions}")
-    device_place = "host" if plan.target is Target.LOCAL else "gpu"
-    print_ledger(plan, device_place)
+    print_ledger(plan)
     print_limits(plan)
     for finding in plan.findings:
         if finding.severity != "error":
@@ -34,16 +29,14 @@ def print_plan(plan: Plan) -> None:
             )
 
 
-def print_ledger(plan: Plan, device_place: str) -> None:
-    """The memory account; items beside the planned device stand apart below the sum."""
-    free = ("", "free", size(plan.free_bytes), f"of {size(plan.gpu.memory_bytes)} on {plan.gpu.name}")
-    on_device = [_row(item) for item in plan.ledger if item.where == device_place]
-    beside = [_row(item, _PLACES[item.where]) for item in plan.ledger if item.where != device_place]
-    print_table(("model", "item", ">size", "why"), [*on_device, free, *beside])
-
-
-def _row(item: LedgerItem, place: str | None = None) -> tuple[str, str, str, str]:
-    return (item.model or "", f"{item.item} ({place})" if place else item.item, size(item.bytes), item.why)
+def print_ledger(plan: Plan) -> None:
+    """The memory account of the device, then what lies beside it."""
+    rows = [(item.item, size(item.bytes), item.why) for item in plan.ledger]
+    rows.append(("free", size(plan.free_bytes), f"of {size(plan.gpu.memory_bytes)}"))
+    print_table((f"on {plan.gpu.name}", ">size", "why"), rows)
+    if plan.host_ledger:
+        beside = [(item.item, size(item.bytes), item.why) for item in plan.host_ledger]
+        print_table(("in host RAM", ">size", "why"), beside)
 
 
 def print_limits(plan: Plan) -> None:
@@ -51,16 +44,27 @@ def print_limits(plan: Plan) -> None:
     if plan.llms:
         rows = [
             (
-                llm.name, llm.quant, llm.kv_dtype, llm.instances, llm.max_batch_size, llm.max_concurrency,
-                f"{llm.kv_tokens:,}", f"{llm.kv_bytes_per_token:,}", f"{llm.max_input_tokens:,}",
-                f"{llm.max_output_tokens:,}",
+                llm.name,
+                f"{llm.quant}, KV {llm.kv_dtype}",
+                llm.instances,
+                llm.max_batch_size,
+                f"{llm.max_input_tokens:,} + {llm.max_output_tokens:,}",
+                f"{llm.kv_tokens:,}",
+                f"{llm.kv_bytes_per_token:,}",
+                llm.max_concurrency,
             )
             for llm in plan.llms
-        ]  # fmt: skip
+        ]
         columns = (
-            "model", "weights", "KV", ">copies", ">batch", ">longest at once", ">KV tokens", ">bytes/token",
-            ">prompt", ">answer",
-        )  # fmt: skip
+            "model",
+            "weights",
+            ">copies",
+            ">at once",
+            ">in + out",
+            ">KV tokens",
+            ">B/token",
+            ">longest in KV",
+        )
         print_table(columns, rows)
     for vision in plan.visions:
         networks = ", ".join(f"{n.model} ×{n.instances} batch {n.max_batch_size}" for n in vision.networks)
@@ -73,7 +77,6 @@ def refuse_unless_it_fits(plan: Plan) -> None:
     Raises:
         PlanError: the errors found, with the changes that would make it work.
     """
-    errors = [finding for finding in plan.findings if finding.severity == "error"]
-    if errors or not plan.fits:
-        message = "; ".join(finding.message for finding in errors) or "the plan does not fit the device"
-        raise PlanError(message, *(finding.remedy for finding in errors if finding.remedy))
+    if plan.errors or not plan.fits:
+        message = "; ".join(finding.message for finding in plan.errors) or "the plan does not fit the device"
+        raise PlanError(message, *(finding.remedy for finding in plan.errors if finding.remedy))

@@ -1,0 +1,93 @@
+"""``trtbuild --model NAME …`` (``trtbuild build``): from a description to a repository on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trtbuild.cli.console import note, print_json
+from trtbuild.cli.options import output_options, read_spec, spec_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trtbuild.prepare import Prepared
+    from trtbuild.repository.update import WriteReport
+
+DEFAULT_OUTPUT = "model_repo"
+
+
+@spec_options
+@output_options
+@click.command("build")
+@click.option(
+    "--output", type=click.Path(path_type=Path), default=DEFAULT_OUTPUT, show_default=True, metavar="FOLDER"
+)
+@click.option(
+    "--names", type=click.Choice(["own", "classic"]), default="own", help="classic: NVIDIA's model names."
+)
+def build_command(output: Path, names: str, dry_run: bool, as_json: bool, **flags: Any) -> None:
+    """Write the model repository of a deployment. The default command: `trtbuild --model NAME …`."""
+    spec = read_spec(flags)
+    from trtbuild.prepare import prepare
+
+    write(prepare(spec), output, names=names, dry_run=dry_run, as_json=as_json)
+
+
+def write(
+    prepared: Prepared,
+    output: Path,
+    *,
+    names: Any,
+    dry_run: bool,
+    as_json: bool,
+    kept_assets: Mapping[str, Path] | None = None,
+) -> None:
+    """Shows a prepared deployment, refuses it or writes it, and says what comes next."""
+    from trtbuild.cli.plan_view import print_plan, refuse_unless_it_fits
+    from trtbuild.generate import generate
+
+    plan = prepared.plan
+    answer: dict[str, Any] = {"repository": None, "plan": plan.model_dump(mode="json")}
+    try:
+        if not as_json:
+            for text in prepared.notes:
+                note(text)
+            print_plan(plan)
+        refuse_unless_it_fits(plan)
+        report = generate(prepared, output, names=names, dry_run=dry_run, kept_assets=kept_assets)
+        if isinstance(report, tuple):
+            answer |= {"dry_run": True, "would_write": report}
+            if not as_json:
+                click.echo(f"would write {output}: {', '.join(report)}")
+            return
+        answer |= {"repository": str(report.repo), "written": report.written, "unchanged": report.unchanged}
+        if not as_json:
+            _say_what_was_done(report)
+            _say_what_comes_next(prepared, output)
+    finally:
+        if as_json:
+            print_json(answer)
+
+
+def _say_what_was_done(report: WriteReport) -> None:
+    done = [f"{len(names)} {what}" for names, what in (
+        (report.written, "written"), (report.unchanged, "unchanged"), (report.removed, "removed")
+    ) if names]  # fmt: skip
+    click.echo(f"repository {report.repo}: {', '.join(done) or 'nothing to do'}")
+    for name in report.written:
+        click.echo(f"  {name}")
+    for folder, place in report.moved_engines.items():
+        note(f"{folder}: engines of another build were moved to {place}")
+
+
+def _say_what_comes_next(prepared: Prepared, output: Path) -> None:
+    from trtbuild.spec import Target
+
+    if prepared.plan.target is Target.LOCAL:
+        click.echo(f"next: trtbuild serve {output}")
+        return
+    scripts = [name for name in ("build_engines.sh", "launch.sh") if (output / name).is_file()]
+    click.echo(f"next, on the machine with the GPU: {', then '.join(f'{output}/{name}' for name in scripts)}")

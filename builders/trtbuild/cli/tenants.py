@@ -1,0 +1,80 @@
+"""``trtbuild add``, ``remove`` and ``list``: the models of one repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trtbuild.cli.build import DEFAULT_OUTPUT, write
+from trtbuild.cli.console import print_json, print_table, size
+from trtbuild.cli.options import output_options, read_spec, spec_options
+
+_REPO = click.option(
+    "--repo", type=click.Path(path_type=Path), default=DEFAULT_OUTPUT, show_default=True, metavar="FOLDER"
+)
+
+
+@spec_options
+@output_options
+@click.command("add")
+@_REPO
+def add_command(repo: Path, dry_run: bool, as_json: bool, **flags: Any) -> None:
+    """Add models to a repository; what it holds already stays byte for byte."""
+    spec = read_spec(flags)
+    from trtbuild.tenants import Repository, prepare_addition
+
+    repository = Repository.open(repo)
+    prepared = prepare_addition(repository, spec)
+    names = repository.manifest.names
+    write(prepared, repo, names=names, dry_run=dry_run, as_json=as_json, kept_assets=repository.text_assets)
+
+
+@click.command("remove")
+@click.argument("name")
+@_REPO
+def remove_command(name: str, repo: Path) -> None:
+    """Remove the model NAME from a repository, and nothing else."""
+    from trtbuild.tenants import Repository, remove
+
+    report = remove(Repository.open(repo), name)
+    click.echo(f"removed {', '.join(report.removed)} from {report.repo}")
+
+
+@click.command("list")
+@click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_OUTPUT)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_command(repo: Path, as_json: bool) -> None:
+    """List the models that a repository holds, and what was changed in it since it was written."""
+    from trtbuild.repository.manifest import verify_manifest
+    from trtbuild.tenants import Repository
+
+    repository = Repository.open(repo)
+    plan, drift = repository.plan, verify_manifest(repository.path)
+    units = repository.manifest.models
+    if as_json:
+        models = {name: {"kind": unit.kind, "folders": sorted(unit.folders)} for name, unit in units.items()}
+        print_json(
+            {
+                "repository": str(repository.path),
+                "target": plan.target.value,
+                "models": models,
+                "changed": drift,
+            }
+        )
+        return
+    held = {item.model: 0 for item in plan.ledger}
+    for item in plan.ledger:
+        held[item.model] += item.bytes
+    kinds = {
+        **{m.name: f"{m.quant} of {m.source}" for m in plan.llms},
+        **{m.name: m.pipeline for m in plan.visions},
+    }
+    rows = [
+        (name, unit.kind, kinds.get(name, ""), size(held.get(name, 0)), ", ".join(sorted(unit.folders)))
+        for name, unit in units.items()
+    ]
+    print_table(("model", "kind", "what", ">planned", "folders"), rows)
+    for line in drift:
+        click.echo(f"changed: {line}")

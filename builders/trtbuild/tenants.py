@@ -1,0 +1,148 @@
+"""Repositories that hold several models: what one holds, one model more, one less; the others stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trtbuild.errors import RepositoryError, SpecError
+from trtbuild.plan.model import Plan
+from trtbuild.plan.planner import make_plan
+from trtbuild.plan.sources import default_name
+from trtbuild.prepare import Prepared, host_memory_bytes, planned_gpu, prepare
+from trtbuild.repository.compose import plan_container
+from trtbuild.repository.manifest import MANIFEST, Manifest, read_manifest
+from trtbuild.repository.names import llm_names
+from trtbuild.repository.update import WriteReport
+from trtbuild.repository.writer import remove_model
+from trtbuild.spec import DeploymentSpec, Target
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository on disk with what its manifest says of it."""
+
+    path: Path
+    manifest: Manifest
+    plan: Plan
+    spec: DeploymentSpec
+
+    @classmethod
+    def open(cls, path: Path) -> Repository:
+        """Reads the manifest.
+
+        Raises:
+            RepositoryError: no such folder, not written by trtbuild, or a manifest that cannot be read.
+        """
+        path = path.expanduser().resolve()
+        manifest = read_manifest(path) if path.is_dir() else None
+        if manifest is None:
+            what = f"it has no {MANIFEST}" if path.is_dir() else "no such folder"
+            raise RepositoryError(
+                f"{path} is not a repository that trtbuild wrote: {what}",
+                "write one first: trtbuild --model NAME --quant FORMAT --output FOLDER",
+            )
+        try:
+            plan, spec = Plan.model_validate(manifest.plan), DeploymentSpec.model_validate(manifest.spec)
+        except ValueError as error:
+            raise RepositoryError(
+                f"{path / MANIFEST} is damaged: {error}", "write the repository again"
+            ) from error
+        return cls(path, manifest, plan, spec)
+
+    @property
+    def weights(self) -> dict[str, Path]:
+        """Weights that lie in the repository, as `write_repository` takes them."""
+        files = {}
+        for llm in self.plan.llms if self.plan.target is Target.LOCAL else ():
+            version = self.path / llm_names(llm.name, self.manifest.names).engine / "1"
+            ggufs = sorted(version.glob("*.gguf"))
+            files[llm.name] = ggufs[0] if ggufs else version
+        for vision in self.plan.visions:
+            for network in vision.networks:
+                file = self.path / network.model / "1" / "model.onnx"
+                if "1/model.onnx" in self._generated(network.model):
+                    files[network.model] = file
+        return files
+
+    @property
+    def text_assets(self) -> dict[str, Path]:
+        """Tokenizer folders that were generated (others were brought by a build, and stay by themselves)."""
+        return {
+            llm.name: self.path / llm.name / "1" / "tokenizer"
+            for llm in self.plan.llms
+            if any(file.startswith("1/tokenizer/") for file in self._generated(llm.name))
+        }
+
+    def _generated(self, folder: str) -> Mapping[str, str]:
+        return self.manifest.folders().get(folder, {})
+
+
+def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
+    """Plans the models of ``spec`` beside those of a repository, whose numbers stay.
+
+    Raises:
+        RepositoryError: a name that is taken.
+        SpecError: another target, GPU or container than the repository's.
+    """
+    plan = repository.plan
+    taken = {model.name for model in plan.models}
+    new = {llm.name or default_name(llm.model) for llm in spec.models} | {
+        vision.name for vision in spec.vision
+    }
+    for name in sorted(taken & new):
+        raise RepositoryError(
+            f"{repository.path} has a model called {name!r} already",
+            f"give the new one a --name, or replace it: trtbuild remove {name}, then add again",
+        )
+    if spec.target not in (None, plan.target):
+        raise SpecError(
+            f"{repository.path} is for the target {plan.target.value}; one server has one target",
+            "leave out --target, or write the model to a repository of its own with --output",
+        )
+    gpu = planned_gpu(plan)
+    fixed = {"target": plan.target, "gpu": gpu.name if gpu else None, "container": plan.container}
+    for key, asked in (("gpu", spec.gpu), ("container", spec.container)):
+        if asked is not None and asked not in (fixed[key], getattr(repository.spec, key)):
+            raise SpecError(f"{repository.path} is planned for the {key} {fixed[key]}", f"leave out --{key}")
+    added = prepare(spec.model_copy(update=fixed), pinned=plan.models)
+    whole = repository.spec.model_copy(
+        update={
+            **fixed,
+            "models": (*repository.spec.models, *spec.models),
+            "vision": (*repository.spec.vision, *spec.vision),
+        }
+    )
+    whole_plan = added.plan.model_copy(update={"target_reason": plan.target_reason})
+    return Prepared(whole, whole_plan, {**repository.weights, **added.weights}, added.notes)
+
+
+def remove(repository: Repository, name: str) -> WriteReport:
+    """Takes one model out.
+
+    Raises:
+        RepositoryError: no such model, or it is the last one.
+    """
+    plan, spec = repository.plan, repository.spec
+    left = [model for model in plan.models if model.name != name]
+    if len(left) == len(plan.models):
+        held = ", ".join(model.name for model in plan.models)
+        raise RepositoryError(f"{repository.path} has no model {name!r}", f"it holds {held}")
+    if not left:
+        raise RepositoryError(
+            f"{name} is the last model of {repository.path}", f"delete the folder: rm -r {repository.path}"
+        )
+    models = tuple(llm for llm in spec.models if (llm.name or default_name(llm.model)) != name)
+    vision = tuple(entry for entry in spec.vision if entry.name != name)
+    new_plan = make_plan(
+        DeploymentSpec.model_construct(),  # nothing new: all that is left is pinned
+        target=plan.target,
+        target_reason=plan.target_reason,
+        gpu=planned_gpu(plan),
+        host_memory_bytes=host_memory_bytes(),
+        container=plan_container(plan) if plan.container else None,
+        pinned=left,
+    )
+    rest = spec.model_copy(update={"models": models, "vision": vision})
+    return remove_model(repository.path, name, plan=new_plan, spec=rest)
