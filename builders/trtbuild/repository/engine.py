@@ -120,16 +120,6 @@ def engine_key(llm: LlmPlan, container: Container, sm: str | None) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def front_names(engine: Interface) -> dict[str, str]:
-    """The engine's input for each of the front's inputs whose name changed between versions.
-
-    An input that the version does not have is left out.
-    """
-    known = engine.input_names()
-    renamed = {
-        "min_tokens": ("min_tokens", "min_length"),
-        "seed": ("seed", "random_seed"),
-        "return_perf_metrics": ("return_perf_metrics", "return_kv_cache_reuse_stats"),
-    }
-    chosen = {own: [name for name in names if name in known] for own, names in renamed.items()}
-    return {own: names[0] for own, names in chosen.items() if names}
+def input_name(engine: Interface, name: str, older: str) -> str:
+    """What the engine of a version calls an input that was renamed."""
+    return name if name in engine.input_names() else older

@@ -122,16 +122,17 @@ def _folder(
 
 
 def _front(context: LlmContext, name: str, sources: LlmSources) -> ModelFolder:
-    llm = context.llm
+    llm, rows = context.llm, context.interface("tensorrt_llm")
     parameters = {
         "engine_model": context.names.engine,
         "engine_address": ENGINE_ADDRESS,
-        "interface": json.dumps(engine.front_names(context.interface("tensorrt_llm"))),
-        "trtllm_version": context.version,
+        "interface": context.version,
+        "min_tokens_input": engine.input_name(rows, "min_tokens", "min_length"),
+        "seed_input": engine.input_name(rows, "seed", "random_seed"),
         "max_input_tokens": str(llm.max_input_tokens),
         "max_output_tokens": str(llm.max_output_tokens),
         "max_seq_len": str(llm.max_seq_len),
-        "vocab_size": str(llm.vocab_size),
+        "engine_vocab_size": str(llm.vocab_size),
     }
     files: dict[str, Content] = {f"1/{file}": Text(data) for file, data in model_code("llm_front").items()}
     files |= {f"1/tritontext/{file}": Text(data) for file, data in text_package().items()}
@@ -162,7 +163,7 @@ def _step(context: LlmContext, name: str, model: str, kind: str) -> ModelFolder:
     parameters = {
         "text_model": context.names.front,  # its folder holds the tokenizer and the text package
         "max_input_tokens": str(context.llm.max_input_tokens),
-        "vocab_size": str(context.llm.vocab_size),
+        "engine_vocab_size": str(context.llm.vocab_size),
     }
     parameters |= (
         {"add_special_tokens": "true"} if model == "preprocessing" else {"skip_special_tokens": "true"}
