@@ -1,4 +1,4 @@
-"""Repositories that hold several models: what one holds, one model more, one less; the others stay as they are."""
+"""Repositories that hold several models: one more, one less; the others stay as they are."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trtbuild.cli.console import note, print_json
-from trtbuild.cli.options import output_options, read_spec, spec_options
+from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER, output_options, read_spec, spec_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from trtbuild.prepare import Prepared
     from trtbuild.repository.update import WriteReport
 
-DEFAULT_OUTPUT = "model_repo"
-
 
 @spec_options
 @output_options
 @click.command("build")
-@click.option(
-    "--output", type=click.Path(path_type=Path), default=DEFAULT_OUTPUT, show_default=True, metavar="FOLDER"
-)
+@click.option("--output", type=FOLDER, default=DEFAULT_OUTPUT, show_default=True, help="Where to write.")
 @click.option(
     "--names", type=click.Choice(["own", "classic"]), default="own", help="classic: NVIDIA's model names."
 )

@@ -25,6 +25,8 @@ _MODEL_FLAGS = {
     "tp": "tp",
 }
 _POSITIVE = click.IntRange(min=1)
+FOLDER = click.Path(path_type=Path)
+DEFAULT_OUTPUT = "model_repo"
 
 
 def _option(*names: str, **attributes: Any) -> click.Option:

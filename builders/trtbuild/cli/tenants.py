@@ -7,13 +7,11 @@ from typing import Any
 
 import click
 
-from trtbuild.cli.build import DEFAULT_OUTPUT, write
+from trtbuild.cli.build import write
 from trtbuild.cli.console import print_json, print_table, size
-from trtbuild.cli.options import output_options, read_spec, spec_options
+from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER, output_options, read_spec, spec_options
 
-_REPO = click.option(
-    "--repo", type=click.Path(path_type=Path), default=DEFAULT_OUTPUT, show_default=True, metavar="FOLDER"
-)
+_REPO = click.argument("repo", type=FOLDER, default=DEFAULT_OUTPUT)
 
 
 @spec_options
@@ -43,7 +41,7 @@ def remove_command(name: str, repo: Path) -> None:
 
 
 @click.command("list")
-@click.argument("repo", type=click.Path(path_type=Path), default=DEFAULT_OUTPUT)
+@_REPO
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_command(repo: Path, as_json: bool) -> None:
     """List the models that a repository holds, and what was changed in it since it was written."""
@@ -55,22 +53,14 @@ def list_command(repo: Path, as_json: bool) -> None:
     units = repository.manifest.models
     if as_json:
         models = {name: {"kind": unit.kind, "folders": sorted(unit.folders)} for name, unit in units.items()}
-        print_json(
-            {
-                "repository": str(repository.path),
-                "target": plan.target.value,
-                "models": models,
-                "changed": drift,
-            }
-        )
+        head = {"repository": str(repository.path), "target": plan.target.value}
+        print_json({**head, "models": models, "changed": drift})
         return
     held = {item.model: 0 for item in plan.ledger}
     for item in plan.ledger:
         held[item.model] += item.bytes
-    kinds = {
-        **{m.name: f"{m.quant} of {m.source}" for m in plan.llms},
-        **{m.name: m.pipeline for m in plan.visions},
-    }
+    kinds = {llm.name: f"{llm.quant} of {llm.source}" for llm in plan.llms}
+    kinds |= {vision.name: vision.pipeline for vision in plan.visions}
     rows = [
         (name, unit.kind, kinds.get(name, ""), size(held.get(name, 0)), ", ".join(sorted(unit.folders)))
         for name, unit in units.items()
