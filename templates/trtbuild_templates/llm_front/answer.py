@@ -1,0 +1,264 @@
+"""One answer: from the engine's tokens to what is sent, and how it ends. No I/O.
+
+The loop thread feeds an answer (``accept``, ``finish``, ``fail``); the sender thread alone takes out of it
+(``take``). They share nothing but two deques and two attributes that are set once, so they need no lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tritonstream.text import TextStream, TokenBytes
+else:
+    from .tritontext import TextStream, TokenBytes
+
+from .inputs import Array, TextRequest
+from .meter import Meter
+from .prepare import Prepared
+from .wire import Reply
+
+STOP, LENGTH, CANCELLED, DEADLINE = "stop", "length", "cancelled", "deadline"
+
+
+class Then(Enum):
+    """What becomes of the engine's call after one of its messages."""
+
+    GO_ON = 0
+    LET_END = 1  # the answer is complete and the engine knows: its call ends by itself
+    CANCEL = 2  # the engine does not know that the answer is complete
+
+
+class Failure(NamedTuple):
+    """An error for the client: the name of a TritonError code, and one line."""
+
+    code: str
+    message: str
+
+
+class Chunk(NamedTuple):
+    """What one response carries."""
+
+    texts: list[str]
+    ids: list[int]
+    log_probs: list[float]
+    final: bool
+
+
+class Answer:
+    """The state of one request.
+
+    Args:
+        request: what the client asks for.
+        outputs: names of the outputs that it wants.
+        channel: Triton's response sender; only handed through.
+        ready: called in the loop thread when there is something to send.
+        meter: counts tokens and times.
+    """
+
+    def __init__(
+        self,
+        request: TextRequest,
+        outputs: frozenset[str],
+        channel: Any,
+        ready: Callable[[Answer], None],
+        meter: Meter,
+    ) -> None:
+        self.request = request
+        self.outputs = outputs
+        self.channel = channel
+        self.prepared: Prepared | None = None
+        self.reason: str | None = None  # set once: the answer is complete
+        self.failure: Failure | None = None  # set once: instead of a reason
+        self.closed = False  # sender thread: the final response is out
+        self.queued = False  # an entry in the sender's queue is still to come
+        self.call: Any = None  # the engine's RPC, while it runs
+        self.timer: Any = None  # of the deadline
+        self.output_tokens = 0
+        self.extras: dict[str, Array] = {}
+        self._ready = ready
+        self._meter = meter
+        self._arrived_s = self._last_s = time.perf_counter()
+        self._text: TextStream | None = None
+        self._table: TokenBytes | None = None
+        self._echo = ""
+        self._texts: deque[str] = deque()
+        self._ids: deque[int] = deque()
+        self._log_probs: deque[float] = deque()
+        self._sequences: dict[int, list[int]] = {}  # of several texts, by index
+        self._wants_ids = "token_ids" in outputs
+        # without text_output a response is due for ids alone
+        self._due_for_ids = self._wants_ids and "text_output" not in outputs
+
+    @property
+    def complete(self) -> bool:
+        """Whether the outcome is decided."""
+        return self.reason is not None or self.failure is not None
+
+    def begin(self, prepared: Prepared, table: TokenBytes) -> None:
+        """The prompt is encoded; the engine's tokens come next."""
+        self.prepared, self._table = prepared, table
+        echo = not self.request.exclude_input
+        self._echo = prepared.prompt if echo else ""
+        self._text = TextStream(table, prepared.stops, continues=echo)
+        self._meter.input_tokens += prepared.input_tokens
+
+    def accept(self, reply: Reply) -> Then:
+        """Takes one message of the engine."""
+        if reply.error:
+            self.fail("INTERNAL", f"the engine refused or failed: {reply.error}")
+            return Then.LET_END
+        if self.complete:  # tokens after the end: the engine did not notice it
+            return Then.CANCEL if reply.ids and reply.ids[0] and not reply.final else Then.LET_END
+        if reply.extras:
+            self._take_extras(reply)
+        if self.request.sequences > 1:
+            return self._gather(reply)
+        if reply.ids and reply.ids[0]:
+            then = self._tokens(reply.ids[0])
+            if then is not Then.GO_ON:
+                return Then.LET_END if reply.final else then
+        if reply.final:
+            self.end_of_engine()
+            return Then.LET_END
+        return Then.GO_ON
+
+    def end_of_engine(self) -> None:
+        """The engine's call ended; it gives no reason, so that it follows from the count."""
+        if not self.complete:
+            assert self.prepared is not None
+            self.finish(LENGTH if self.output_tokens >= self.prepared.output_limit else STOP)
+
+    def finish(self, reason: str) -> None:
+        """Completes the answer with what there is of it."""
+        if self.complete:
+            return
+        if self._text is not None and (rest := self._text.flush()):
+            self._texts.append(rest)
+        self.reason = reason
+        self._close()
+
+    def fail(self, code: str, message: str) -> None:
+        """Ends the answer with an error; ``code`` names a TritonError code."""
+        if not self.complete:
+            self.failure = Failure(code, _one_line(message))
+            self._close()
+
+    def take(self) -> Chunk | None:
+        """Sender thread: what the next response carries; None if none is due."""
+        final = self.reason is not None  # read before the text is taken, so that none is left behind
+        due = self._texts or (self._due_for_ids and self._ids)
+        if not final and not (self.request.stream and due):
+            return None
+        if final and self.request.sequences > 1:
+            texts = self._decode_sequences()
+        else:
+            texts = ["".join(_drain(self._texts))]
+        if self._echo:
+            texts = [self._echo + text for text in texts]
+            self._echo = ""
+        return Chunk(texts, _drain(self._ids), _drain(self._log_probs), final)
+
+    def _tokens(self, ids: list[int]) -> Then:
+        prepared, text = self.prepared, self._text
+        assert prepared is not None
+        assert text is not None
+        self._time(len(ids))
+        end, end_ids, least = None, prepared.end_ids, self.request.min_tokens
+        for index, id_ in enumerate(ids):
+            if id_ in end_ids and self.output_tokens + index >= least:
+                end = index
+                break
+        kept = ids if end is None else ids[:end]
+        made, used = text.push_counted(kept)
+        if made:
+            self._texts.append(made)
+        stopped = text.stopped is not None
+        self.output_tokens += used if stopped or end is None else end + 1
+        self._meter.output_tokens += used if stopped or end is None else end + 1
+        if self._wants_ids:
+            self._ids.extend(kept[:used])
+        if stopped or end is not None:
+            self.finish(STOP)
+            known = not stopped and end is not None and ids[end] in prepared.engine_end_ids
+            return Then.LET_END if known else Then.CANCEL
+        if self.output_tokens >= prepared.output_limit:
+            self.finish(LENGTH)
+            return Then.LET_END
+        if not self.queued and self.request.stream and (made or self._due_for_ids):
+            self._ready(self)
+        return Then.GO_ON
+
+    def _time(self, count: int) -> None:
+        now_s = time.perf_counter()
+        if self.output_tokens == 0:
+            self._meter.ttft.add(now_s - self._arrived_s)
+        else:
+            self._meter.itl.add((now_s - self._last_s) / count, count)
+        self._last_s = now_s
+
+    def _take_extras(self, reply: Reply) -> None:
+        probs = reply.extras.pop("output_log_probs", None)
+        if probs is not None and reply.ids:
+            count = len(reply.ids[0])  # engines send those of the new tokens, or of all so far
+            self._log_probs.extend(probs.reshape(-1)[-count:].tolist() if count else ())
+        self.extras.update(reply.extras)
+
+    def _gather(self, reply: Reply) -> Then:
+        """Several texts: each is a message of its own or a beam; they are sent when all are there."""
+        for beam, ids in enumerate(reply.ids):
+            self._sequences.setdefault(reply.sequence + beam, []).extend(ids)
+        if reply.final:
+            self.end_of_engine()
+            return Then.LET_END
+        return Then.GO_ON
+
+    def _decode_sequences(self) -> list[str]:
+        prepared, table = self.prepared, self._table
+        texts = []
+        for _, ids in sorted(self._sequences.items()):
+            if prepared is None or table is None:
+                break
+            end = next((index for index, id_ in enumerate(ids) if id_ in prepared.end_ids), len(ids))
+            text = TextStream(table, prepared.stops, continues=bool(self._echo))
+            made, used = text.push_counted(ids[:end])
+            texts.append(made + text.flush())
+            self.output_tokens += used + (1 if end < len(ids) and used == end else 0)
+            if self._wants_ids:
+                self._ids.extend(ids[:used])
+        return texts or [""]
+
+    def _close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self._meter.ended(self.reason or "error")
+        self._ready(self)
+
+
+def _drain(items: deque[Any]) -> list[Any]:
+    taken = []
+    try:
+        while True:
+            taken.append(items.popleft())
+    except IndexError:
+        return taken
+
+
+def _one_line(message: str) -> str:
+    """The last line of a traceback, or the first of another text."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        return "the engine gave no reason"
+    line = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
+    return line[:500]
+
+
+def log_probs_array(values: list[float]) -> Array:
+    """float32 [1, 1, n], as the engine shapes the log probabilities of one text."""
+    return np.array([[values]], dtype=np.float32)
