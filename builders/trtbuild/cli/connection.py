@@ -1,0 +1,119 @@
+"""Which server and which model a command talks to, and what its client's errors mean at the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trtbuild.errors import ServeError
+
+if TYPE_CHECKING:
+    from tritonstream import Client, GenerateParams
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An open client and the repository that its server serves, where that is known."""
+
+    client: Client
+    address: str
+    repository: Path | None
+
+    def model(self, asked: str | None, kind: str) -> str:
+        """The model to call: as asked, else the only one of its kind (``llm`` or ``vision``).
+
+        Raises:
+            ServeError: none, several, or a server that is not ours.
+        """
+        if asked is not None:
+            return asked
+        if self.repository is None:
+            raise ServeError(f"what {self.address} serves is not known here", "name the model: --model NAME")
+        from trtbuild.tenants import Repository
+
+        units = Repository.open(self.repository).manifest.models
+        names = [name for name, unit in units.items() if unit.kind == kind]
+        if len(names) == 1:
+            return names[0]
+        what = {"llm": "language model", "vision": "vision model"}[kind]
+        if not names:
+            raise ServeError(f"{self.repository} holds no {what}", f"trtbuild add {self.repository} …")
+        raise ServeError(f"{self.repository} holds {len(names)} {what}s", f"--model {' or '.join(names)}")
+
+
+def server_options(command: _Command) -> _Command:
+    """Adds --model, --repo and --url, which `connect` and `Connection.model` read."""
+    for option in (
+        click.option("--url", metavar="HOST:PORT", help="gRPC address of another server."),
+        click.option("--repo", type=click.Path(path_type=Path), help="Repository whose server is meant."),
+        click.option("--model", metavar="NAME", help="Default: the only one there is."),
+    ):
+        command = option(command)
+    return command
+
+
+def generation_options(command: _Command) -> _Command:
+    """Adds --max-tokens and --temperature, which `generation` reads."""
+    for option in (
+        click.option("--temperature", type=click.FloatRange(min=0), help="0: always the likeliest token."),
+        click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer."),
+    ):
+        command = option(command)
+    return command
+
+
+def generation(max_tokens: int | None, temperature: float | None) -> GenerateParams:
+    """What of the two was given, as the client takes it."""
+    params: GenerateParams = {}
+    if max_tokens is not None:
+        params["max_tokens"] = max_tokens
+    if temperature is not None:
+        params["temperature"] = temperature
+    return params
+
+
+@contextmanager
+def connect(repo: Path | None, url: str | None) -> Iterator[Connection]:
+    """Opens a client of the server that is meant: by address, by repository, or the only one that runs here.
+
+    Errors of the client come out as `ServeError`, with what the server said.
+    """
+    address, repository = (url, None) if url is not None else _running(repo)
+    from tritonstream import Client, TritonStreamError
+
+    with Client(address) as client:
+        try:
+            yield Connection(client, address, repository)
+        except TritonStreamError as error:
+            raise ServeError(str(error), *_ways_out(error)) from error
+
+
+def _ways_out(error: Exception) -> tuple[str, ...]:
+    from tritonstream import ConnectError, ConnectionLost, ModelNotFound
+
+    if isinstance(error, (ConnectError, ConnectionLost)):
+        return ("see what runs: trtbuild status", "start one: trtbuild serve")
+    return ("see what is served: trtbuild list",) if isinstance(error, ModelNotFound) else ()
+
+
+def _running(repo: Path | None) -> tuple[str, Path]:
+    from trtbuild.serve.registry import running
+
+    records = [r for r in running() if repo is None or Path(r.repository) == repo.expanduser().resolve()]
+    if len(records) == 1:
+        return f"127.0.0.1:{records[0].grpc_port}", Path(records[0].repository)
+    if records:
+        raise ServeError(
+            f"{len(records)} servers run here", *(f"--repo {record.repository}" for record in records)
+        )
+    raise ServeError(
+        f"no server of {repo} runs here" if repo else "no server runs here",
+        f"start one: trtbuild serve {repo or ''} --detach".replace("  ", " "),
+    )
