@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from trtbuild.cli.connection import connect, server_options
+from trtbuild.cli.connection import connect, generation, generation_options, server_options
 from trtbuild.cli.console import note, print_json
 
 
 @click.command("ask")
 @click.argument("question", required=False)
 @server_options
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
-@click.option("--temperature", type=click.FloatRange(min=0), help="0: always the likeliest token.")
+@generation_options
 @click.option("--json", "as_json", is_flag=True, help="The whole answer with its counts, as JSON.")
 def ask_command(
     question: str | None,
@@ -31,28 +30,24 @@ def ask_command(
         if sys.stdin.isatty():
             raise click.UsageError("give a question, or pipe one in.")
         question = sys.stdin.read()
-    params = {"max_tokens": max_tokens, "temperature": temperature}
-    given = {key: value for key, value in params.items() if value is not None}
+    params = generation(max_tokens, temperature)
     with connect(repo, url) as server:
         name = server.model(model, "llm")
         messages = [{"role": "user", "content": question}]
-        with server.client.chat(name, messages, stream=True, **given) as stream:  # type: ignore[arg-type]
+        with server.client.chat(name, messages, stream=True, **params) as stream:
             for text in stream.text_deltas():
                 if not as_json:
                     click.echo(text, nl=False)
             answer = stream.completion
     if as_json:
         timings = answer.timings
-        usage = {
-            "prompt_tokens": answer.usage.prompt_tokens,
-            "completion_tokens": answer.usage.completion_tokens,
-        }
         print_json(
             {
                 "model": name,
                 "text": answer.text,
                 "finish_reason": answer.finish_reason,
-                "usage": usage,
+                "prompt_tokens": answer.usage.prompt_tokens,
+                "completion_tokens": answer.usage.completion_tokens,
                 "first_token_s": timings.first_token_s if timings else None,
                 "total_s": timings.total_s if timings else None,
             }

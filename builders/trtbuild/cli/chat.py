@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trtbuild.cli.connection import Connection, connect, server_options
+from trtbuild.cli.connection import Connection, connect, generation, generation_options, server_options
 from trtbuild.cli.console import note
 
 if TYPE_CHECKING:
-    from tritonstream import Stream
+    from tritonstream import GenerateParams, Stream
 
 HELP = """\
 /stop    stop the answer that is being given; at the prompt: leave
@@ -30,8 +30,7 @@ _POLL_S = 0.2
 @click.command("chat")
 @server_options
 @click.option("--system", metavar="TEXT", help="What the model is told before the conversation.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
-@click.option("--temperature", type=click.FloatRange(min=0), help="0: always the likeliest token.")
+@generation_options
 def chat_command(
     model: str | None,
     repo: Path | None,
@@ -41,18 +40,15 @@ def chat_command(
     temperature: float | None,
 ) -> None:
     """Talk with a served model. In a pipe, each line of stdin is a message and only answers are printed."""
-    params = {"max_tokens": max_tokens, "temperature": temperature}
+    params = generation(max_tokens, temperature)
     with connect(repo, url) as server:
-        chat = Chat(
-            server, server.model(model, "llm"), system, {k: v for k, v in params.items() if v is not None}
-        )
-        chat.run()
+        Chat(server, server.model(model, "llm"), system, params).run()
 
 
 class Chat:
-    """One conversation: its history is sent whole each time, so that the server's prefix cache works for it."""
+    """One conversation: its history is sent whole each time, so that the prefix cache works for it."""
 
-    def __init__(self, server: Connection, model: str, system: str | None, params: dict[str, Any]) -> None:
+    def __init__(self, server: Connection, model: str, system: str | None, params: GenerateParams) -> None:
         self._server, self._model, self._params = server, model, params
         self._start = [{"role": "system", "content": system}] if system else []
         self._history = list(self._start)
@@ -80,14 +76,8 @@ class Chat:
         if not self._interactive:
             yield from (line.strip() for line in sys.stdin)
             return
-        while True:
-            try:
-                yield input("> ").strip()
-            except EOFError:
-                click.echo()
-                return
-            except KeyboardInterrupt:
-                note("\n(Ctrl-D or /stop leaves)")
+        while (line := _typed()) is not None:
+            yield line
 
     def _answer(self, text: str) -> None:
         from tritonstream import InvalidRequest, UsageError
@@ -129,6 +119,18 @@ class Chat:
             over.set()
             watcher.join()
             signal.signal(signal.SIGINT, before)
+
+
+def _typed() -> str | None:
+    """A line from the terminal; None at its end. Ctrl-C drops the line."""
+    try:
+        return input("> ").strip()
+    except EOFError:
+        click.echo()
+        return None
+    except KeyboardInterrupt:
+        note("\n(Ctrl-D or /stop leaves)")
+        return ""
 
 
 def _watch(over: threading.Event, cancel: Any) -> None:
