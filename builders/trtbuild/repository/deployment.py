@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
+from trtbuild.build.script import scripted_model
 from trtbuild.catalog.versions import Container
-from trtbuild.plan.model import Plan
-from trtbuild.repository.names import NameScheme, llm_names
+from trtbuild.plan.model import LlmPlan, Plan
+from trtbuild.repository import launch
+from trtbuild.repository.llm import TOKENIZER_FILES
+from trtbuild.repository.names import LlmNames, NameScheme, llm_names
 from trtbuild.repository.render import render
+from trtbuild.spec import Target
+
+Named = list[tuple[LlmPlan, LlmNames]]
 
 
-def deployment_files(plan: Plan, container: Container, names: NameScheme) -> dict[str, str]:
-    """File name → text."""
-    context = {
-        "plan": plan,
-        "container": container,
-        "llms": [(llm, llm_names(llm.name, names)) for llm in plan.llms],
-    }
-    return {"README.md": render("deployment/README.md.j2", **context)}
+def deployment_files(plan: Plan, container: Container, scheme: NameScheme) -> dict[str, str]:
+    """File name → text.
+
+    Raises:
+        BuildError, CatalogError, ModelSourceError: no engine can be made of a model's weights.
+    """
+    llms = [(llm, llm_names(llm.name, scheme)) for llm in plan.llms]
+    files = {"README.md": render("deployment/README.md.j2", plan=plan, container=container, llms=llms)}
+    if plan.target is Target.LOCAL:
+        return files
+    files["Dockerfile"] = render("deployment/Dockerfile.j2", container=container, vision=bool(plan.visions))
+    files["launch.sh"] = _launch(plan, container, llms)
+    if plan.target is Target.ENGINE and llms:
+        files["build_engines.sh"] = _build(plan, container, llms)
+    return files
+
+
+def _launch(plan: Plan, container: Container, llms: Named) -> str:
+    rank_count = launch.ranks(plan)
+    loads = [f"--load-model={names.engine}" for _, names in llms]
+    networks = [network.model for vision in plan.visions for network in vision.networks]
+    suffix = "-vision" if networks else ""
+    stubs = 5 * len(llms) + sum(vision.instances for vision in plan.visions)
+    return render(
+        "deployment/launch.sh.j2",
+        container=container,
+        image=f"trtbuild-tritonserver:{container.release}{suffix}",
+        options=launch.server_options(plan, container),
+        restricted=launch.RESTRICTED,
+        ranks=rank_count,
+        rank_models=loads,
+        tritonserver=container.paths.tritonserver,
+        orchestrated=launch.is_orchestrated(plan),
+        engines=sum(llm.instances for llm in plan.llms),
+        needed=[f"{names.engine}/1/config.json" for _, names in llms]
+        + [f"{names.front}/1/tokenizer/tokenizer.json" for _, names in llms]
+        + [f"{network}/1/model.onnx" for network in networks],
+        stop_timeout_s=2 * launch.EXIT_TIMEOUT_S,
+        shm_bytes=launch.shm_bytes(plan, container, stubs),
+    )
+
+
+def _build(plan: Plan, container: Container, llms: Named) -> str:
+    models = [
+        scripted_model(llm, container, tokenizer=f"{names.front}/1/tokenizer", engine=f"{names.engine}/1")
+        for llm, names in llms
+    ]
+    return render(
+        "deployment/build_engines.sh.j2",
+        plan=plan,
+        container=container,
+        models=models,
+        tokenizer_files=TOKENIZER_FILES,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -23,6 +24,11 @@ def quoted(value: str) -> str:
     return f'"{value.translate(_ESCAPES)}"'
 
 
+def comment(value: str) -> str:
+    """``value`` on one line, so that it cannot end the comment that it stands in."""
+    return " ".join(value.split())
+
+
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The one Jinja environment; an undefined name is an error."""
@@ -33,7 +39,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    env.filters["quoted"] = quoted
+    env.filters |= {"quoted": quoted, "sh": shlex.quote, "sh_join": shlex.join, "comment": comment}
     return env
 
 
