@@ -15,7 +15,7 @@ def listing(capsys, *args: str) -> str:
 
 
 def test_models_says_what_qwen_7b_means(capsys):
-    (row,) = (line for line in listing(capsys, "models").splitlines() if "qwen-7b " in line)
+    (row,) = (line for line in listing(capsys, "models").splitlines() if ", qwen-7b " in line)
     assert "Qwen/Qwen2.5-7B-Instruct" in row
 
 
