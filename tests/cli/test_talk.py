@@ -1,0 +1,222 @@
+"""ask, chat and ocr without a server: what they send, what they print, and what they do with errors."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tritonstream
+from trtbuild.cli import run
+
+
+@dataclass
+class Script:
+    """What the pretended server answers, and what it was asked. An exception among the answers is raised."""
+
+    answers: list[Any]
+    finish: str = "stop"
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    lines: tuple[Any, ...] = ()
+
+
+class FakeStream:
+    def __init__(self, script: Script) -> None:
+        self._answer, self._finish = script.answers.pop(0), script.finish
+
+    def __enter__(self) -> FakeStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def text_deltas(self) -> Iterator[str]:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        yield from self._answer
+
+    @property
+    def completion(self) -> SimpleNamespace:
+        return SimpleNamespace(
+            text="".join(self._answer),
+            finish_reason=self._finish,
+            usage=SimpleNamespace(prompt_tokens=5, completion_tokens=len(self._answer)),
+            timings=SimpleNamespace(first_token_s=0.01, total_s=0.02),
+        )
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """Puts a scripted client in the place of tritonstream's, and gives stdin."""
+
+    def _served(script: Script, stdin: str = "") -> Script:
+        class FakeClient:
+            def __init__(self, address: str) -> None:
+                script.asked.append({"address": address})
+
+            def __enter__(self) -> FakeClient:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def chat(self, model: str, messages: list[Any], **params: Any) -> FakeStream:
+                script.asked.append({"model": model, "messages": [dict(m) for m in messages], **params})
+                return FakeStream(script)
+
+            def ocr(self, model: str, image: Any) -> SimpleNamespace:
+                script.asked.append({"model": model, "image": image})
+                return SimpleNamespace(lines=script.lines)
+
+        monkeypatch.setattr(tritonstream, "Client", FakeClient, raising=False)
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        return script
+
+    return _served
+
+
+SERVER = ["--url", "host:1", "--model", "m"]
+
+
+def test_ask_prints_the_answer_as_it_comes(served, capsys):
+    script = served(Script([["Hel", "lo"]]))
+    assert run(["ask", "Who?", *SERVER, "--max-tokens", "7", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out == "Hello\n"
+    assert script.asked == [
+        {"address": "host:1"},
+        {"model": "m", "messages": [{"role": "user", "content": "Who?"}], "stream": True,
+         "max_tokens": 7, "temperature": 0.0},
+    ]  # fmt: skip
+
+
+def test_ask_takes_the_question_from_a_pipe_and_gives_json(served, capsys):
+    script = served(Script([["Hi"]], finish="length"), stdin="From a pipe\n")
+    assert run(["ask", *SERVER, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {
+        "model": "m", "text": "Hi", "finish_reason": "length", "prompt_tokens": 5, "completion_tokens": 1,
+        "first_token_s": 0.01, "total_s": 0.02,
+    }  # fmt: skip
+    assert script.asked[1]["messages"][0]["content"] == "From a pipe\n"
+
+
+def test_an_answer_that_was_cut_off_says_so(served, capsys):
+    served(Script([["Hi"]], finish="length"))
+    assert run(["ask", "x", *SERVER]) == 0
+    assert "--max-tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "part"),
+    [
+        (tritonstream.ConnectError("nobody answers"), "trtbuild status"),
+        (tritonstream.ModelNotFound("no such model"), "trtbuild list"),
+        (tritonstream.Overloaded("queue is full"), "queue is full"),
+    ],
+)
+def test_what_the_server_refuses_is_an_expected_failure(served, capsys, error, part):
+    served(Script([error]))
+    assert run(["ask", "x", *SERVER]) == 1
+    captured = capsys.readouterr()
+    assert part in captured.err
+    assert captured.out == ""
+
+
+def test_chat_in_a_pipe_keeps_the_history_and_prints_answers_only(served, capsys):
+    script = served(Script([["one"], ["two"]]), stdin="first\n\nsecond\n/stop\nnever\n")
+    assert run(["chat", *SERVER, "--system", "Be short."]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("one\ntwo\n", "")
+    assert script.asked[2]["messages"] == [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": "second"},
+    ]
+
+
+def test_chat_forgets_on_clear_but_not_the_system_message(served):
+    script = served(Script([["one"], ["two"]]), stdin="first\n/clear\nsecond\n")
+    assert run(["chat", *SERVER, "--system", "S"]) == 0
+    assert [m["content"] for m in script.asked[2]["messages"]] == ["S", "second"]
+
+
+def test_chat_goes_on_after_a_message_that_is_refused(served, capsys):
+    script = served(Script([tritonstream.InvalidRequest("too long"), ["fine"]]), stdin="long\nshort\n")
+    assert run(["chat", *SERVER]) == 0
+    captured = capsys.readouterr()
+    assert "too long" in captured.err
+    assert captured.out == "fine\n"
+    assert [m["content"] for m in script.asked[2]["messages"]] == ["short"]
+
+
+@dataclass(frozen=True)
+class Line:
+    text: str
+    score: float
+    box: tuple[tuple[float, float], ...]
+
+
+LINES = (
+    Line("Größe 5 €", 0.98, ((10.0, 10.0), (90.0, 10.0), (90.0, 30.0), (10.0, 30.0))),
+    Line("second", 0.9, ((10.0, 50.0), (90.0, 50.0), (90.0, 70.0), (10.0, 70.0))),
+)
+
+
+@pytest.fixture
+def picture(tmp_path):
+    from PIL import Image
+
+    path = tmp_path / "in.png"
+    Image.new("RGB", (100, 80), "white").save(path)
+    return path
+
+
+def test_ocr_prints_lines(served, capsys, picture):
+    script = served(Script([], lines=LINES))
+    assert run(["ocr", str(picture), *SERVER]) == 0
+    assert capsys.readouterr().out == "Größe 5 €\nsecond\n"
+    assert script.asked[1] == {"model": "m", "image": picture}
+
+
+def test_ocr_json_has_boxes_and_scores(served, capsys, picture):
+    served(Script([], lines=LINES))
+    assert run(["ocr", str(picture), *SERVER, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["lines"][0]
+    assert first == {"text": "Größe 5 €", "score": 0.98, "box": [[10, 10], [90, 10], [90, 30], [10, 30]]}
+
+
+def test_ocr_draws_each_box_on_the_picture(served, picture, tmp_path):
+    from PIL import Image
+
+    served(Script([], lines=LINES))
+    assert run(["ocr", str(picture), *SERVER, "--draw", str(tmp_path / "out.png")]) == 0
+    with Image.open(tmp_path / "out.png") as drawn:
+        assert drawn.size == (100, 80)
+        assert drawn.getpixel((50, 10)) == drawn.getpixel((90, 60)) == (220, 30, 30)
+        assert drawn.getpixel((50, 40)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("name", ["out.txt", "out"])
+def test_ocr_draw_to_a_name_of_no_picture_format(served, picture, tmp_path, capsys, name):
+    served(Script([], lines=LINES))
+    assert run(["ocr", str(picture), *SERVER, "--draw", str(tmp_path / name)]) == 1
+    assert ".png or .jpg" in capsys.readouterr().err
+
+
+def test_ocr_of_a_picture_that_is_not_there_is_wrong_usage(capsys):
+    assert run(["ocr", "nothing.png", *SERVER]) == 2
+    assert "nothing.png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("args", [["ask", "x"], ["chat"], ["ask", "x", "--repo", "nothing"]])
+def test_without_a_server_the_way_to_start_one_is_told(args, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRTBUILD_STATE", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert run(args) == 1
+    assert "trtbuild serve" in capsys.readouterr().err
