@@ -1,13 +1,11 @@
 """One answer: from the engine's tokens to what is sent, and how it ends. No I/O.
 
-The loop thread feeds an answer (``accept``, ``finish``, ``fail``); the sender thread alone takes out of it
-(``take``). They share nothing but two deques and two attributes that are set once, so they need no lock.
+Everything runs in the loop's thread, except ``begin``, which comes before any token.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,8 +74,9 @@ class Answer:
         self.prepared: Prepared | None = None
         self.reason: str | None = None  # set once: the answer is complete
         self.failure: Failure | None = None  # set once: instead of a reason
-        self.closed = False  # sender thread: the final response is out
-        self.queued = False  # an entry in the sender's queue is still to come
+        self.begun = False  # a response is out
+        self.closed = False  # the final response is out
+        self.queued = False  # the sender has it on its list
         self.call: Any = None  # the engine's RPC, while it runs
         self.timer: Any = None  # of the deadline
         self.output_tokens = 0
@@ -88,10 +87,11 @@ class Answer:
         self._text: TextStream | None = None
         self._table: TokenBytes | None = None
         self._echo = ""
-        self._texts: deque[str] = deque()
-        self._ids: deque[int] = deque()
-        self._log_probs: deque[float] = deque()
+        self._texts: list[str] = []
+        self._ids: list[int] = []
+        self._log_probs: list[float] = []
         self._sequences: dict[int, list[int]] = {}  # of several texts, by index
+        self._several = request.sequences > 1
         self._wants_ids = "token_ids" in outputs
         # without text_output a response is due for ids alone
         self._due_for_ids = self._wants_ids and "text_output" not in outputs
@@ -118,16 +118,13 @@ class Answer:
             return Then.CANCEL if reply.ids and reply.ids[0] and not reply.final else Then.LET_END
         if reply.extras:
             self._take_extras(reply)
-        if self.request.sequences > 1:
+        if self._several:
             return self._gather(reply)
-        if reply.ids and reply.ids[0]:
-            then = self._tokens(reply.ids[0])
-            if then is not Then.GO_ON:
-                return Then.LET_END if reply.final else then
+        then = self.accept_tokens(reply.ids[0]) if reply.ids and reply.ids[0] else Then.GO_ON
         if reply.final:
             self.end_of_engine()
             return Then.LET_END
-        return Then.GO_ON
+        return then
 
     def end_of_engine(self) -> None:
         """The engine's call ended; it gives no reason, so that it follows from the count."""
@@ -151,47 +148,49 @@ class Answer:
             self._close()
 
     def take(self) -> Chunk | None:
-        """Sender thread: what the next response carries; None if none is due."""
-        final = self.reason is not None  # read before the text is taken, so that none is left behind
+        """What the next response carries; None if none is due."""
+        final = self.reason is not None
         due = self._texts or (self._due_for_ids and self._ids)
         if not final and not (self.request.stream and due):
             return None
-        if final and self.request.sequences > 1:
+        if final and self._several:
             texts = self._decode_sequences()
         else:
-            texts = ["".join(_drain(self._texts))]
+            texts = ["".join(self._texts)]
+            self._texts = []
         if self._echo:
             texts = [self._echo + text for text in texts]
             self._echo = ""
-        return Chunk(texts, _drain(self._ids), _drain(self._log_probs), final)
+        ids, self._ids = self._ids, []
+        log_probs, self._log_probs = self._log_probs, []
+        return Chunk(texts, ids, log_probs, final)
 
-    def _tokens(self, ids: list[int]) -> Then:
+    def accept_tokens(self, ids: list[int]) -> Then:
+        """Takes tokens of the only text, at least one, of a message that is not the last."""
         prepared, text = self.prepared, self._text
-        assert prepared is not None
-        assert text is not None
+        if self.complete or prepared is None or text is None:
+            return Then.CANCEL
         self._time(len(ids))
-        end, end_ids, least = None, prepared.end_ids, self.request.min_tokens
-        for index, id_ in enumerate(ids):
-            if id_ in end_ids and self.output_tokens + index >= least:
-                end = index
-                break
-        kept = ids if end is None else ids[:end]
-        made, used = text.push_counted(kept)
+        before, end = self.output_tokens, len(ids)
+        if not prepared.end_ids.isdisjoint(ids):
+            first = max(0, self.request.min_tokens - before)  # where end ids begin to count
+            end = next((i for i in range(first, len(ids)) if ids[i] in prepared.end_ids), end)
+        ended = end < len(ids)
+        made, used = text.push_counted(ids[:end] if ended else ids)
         if made:
             self._texts.append(made)
-        stopped = text.stopped is not None
-        self.output_tokens += used if stopped or end is None else end + 1
-        self._meter.output_tokens += used if stopped or end is None else end + 1
         if self._wants_ids:
-            self._ids.extend(kept[:used])
-        if stopped or end is not None:
+            self._ids.extend(ids[:used])
+        stopped = text.stopped is not None
+        self.output_tokens += used if stopped or not ended else used + 1
+        self._meter.output_tokens += self.output_tokens - before
+        if stopped or ended:
             self.finish(STOP)
-            known = not stopped and end is not None and ids[end] in prepared.engine_end_ids
-            return Then.LET_END if known else Then.CANCEL
+            return Then.LET_END if ended and ids[end] in prepared.engine_end_ids else Then.CANCEL
         if self.output_tokens >= prepared.output_limit:
             self.finish(LENGTH)
             return Then.LET_END
-        if not self.queued and self.request.stream and (made or self._due_for_ids):
+        if (made or self._due_for_ids) and not self.queued and self.request.stream:
             self._ready(self)
         return Then.GO_ON
 
@@ -239,15 +238,6 @@ class Answer:
             self.timer.cancel()
         self._meter.ended(self.reason or "error")
         self._ready(self)
-
-
-def _drain(items: deque[Any]) -> list[Any]:
-    taken = []
-    try:
-        while True:
-            taken.append(items.popleft())
-    except IndexError:
-        return taken
 
 
 def _one_line(message: str) -> str:

@@ -1,4 +1,4 @@
-"""The engine over loopback gRPC: one event loop in one thread, one RPC per request on a shared channel.
+"""The engine over loopback gRPC: one event loop in one thread, one RPC per request on a shared connection.
 
 Why not BLS: decoupled BLS responses iterated from several threads deadlock in Triton's Python backend
 (python_backend r24.10 to r26.07), and its cancel came after 24.10. A gRPC call is cancelled natively.
@@ -7,28 +7,80 @@ Why not BLS: decoupled BLS responses iterated from several threads deadlock in T
 from __future__ import annotations
 
 import asyncio
-import threading
-from typing import Any
+import struct
+from typing import cast
 
-import grpc
+from . import http2
+from .answer import Answer, Then
+from .wire import METHOD, ReplyReader
 
-from .answer import DEADLINE, Answer, Then
-from .wire import METHOD, parse_reply
-
-_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is not for the loopback
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
+_CONNECT_TIMEOUT_S = 5.0
 
 
-class EngineCalls:
-    """The engine's calls. ``start``, ``cancel`` and ``stop`` may be called from any thread.
+class _EngineCall(http2.Call):
+    """The RPC of one answer."""
 
-    The channel connects when the first request needs it: a front loads before its engine exists.
+    __slots__ = ("_answer", "_engine", "_reader")
+
+    def __init__(self, answer: Answer, engine: Engine) -> None:
+        super().__init__()
+        self._answer = answer
+        self._engine = engine
+        self._reader = ReplyReader()
+
+    def on_message(self, data: bytes) -> None:
+        answer, reader = self._answer, self._reader
+        token = reader.token(data)
+        then = answer.accept(reader.parse(data)) if token is None else answer.accept_tokens([token])
+        if then is Then.CANCEL:
+            self._engine.cancel(answer)
+
+    def on_end(self, status: int, details: str) -> None:
+        self._answer.call = None
+        if status != http2.OK:
+            self._engine.failed(self._answer, status, details)
+        self._answer.end_of_engine()
+
+
+class _Link(asyncio.Protocol):
+    """One connection to the server."""
+
+    def __init__(self, authority: str) -> None:
+        self.http = http2.Connection(authority, METHOD)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.http.receive(data)
+        except (http2.ProtocolError, struct.error, IndexError) as exc:
+            self.close(f"the server does not speak gRPC here: {exc}")
+        else:
+            self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.http.lost(f"connection lost: {exc}" if exc else "connection closed by the server")
+
+    def flush(self) -> None:
+        """Writes what is to be written."""
+        if self.http.out and self._transport is not None:
+            self._transport.write(bytes(self.http.out))
+            self.http.out.clear()
+
+    def close(self, reason: str) -> None:
+        """Ends every call of the connection, and it."""
+        self.http.lost(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Engine:
+    """The engine's calls. Everything here runs in the loop's thread.
+
+    The connection is made when the first request needs it: a front loads before its engine exists.
 
     Args:
         address: host:port of the server.
@@ -37,98 +89,65 @@ class EngineCalls:
 
     def __init__(self, address: str, model: str) -> None:
         self._address, self._model = address, model
-        self._loop = asyncio.new_event_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._method: Any = None
-        self._channel: Any = None
-        self._thread = threading.Thread(target=self._run, name="engine-calls", daemon=True)
-        self._thread.start()
+        self._link: _Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._waiting: list[Answer] = []  # for the connection
 
     def start(self, answer: Answer) -> None:
         """Sends a prepared request to the engine."""
-        self._loop.call_soon_threadsafe(self._start, answer)
-
-    def limit(self, answer: Answer, seconds: float) -> None:
-        """Completes the answer with what there is of it after some time, and cancels its call."""
-        self._loop.call_soon_threadsafe(self._limit, answer, seconds)
-
-    def fail(self, answer: Answer, message: str, code: str) -> None:
-        """Ends an answer whose request did not reach the engine."""
-        self._loop.call_soon_threadsafe(answer.fail, code, message)
-
-    def end(self, answer: Answer, reason: str) -> None:
-        """Completes an answer from outside and cancels its call."""
-        self._loop.call_soon_threadsafe(self._end, answer, reason)
-
-    def stop(self) -> None:
-        """Cancels all calls and ends the thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout=10)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        for task in self._tasks:
-            task.cancel()
-        closing = [*self._tasks]
-        if self._channel is not None:
-            closing.append(self._loop.create_task(self._channel.close()))
-        if closing:
-            self._loop.run_until_complete(asyncio.wait(closing, timeout=5))
-        self._loop.close()
-
-    def _start(self, answer: Answer) -> None:
         if answer.complete:
             return
-        task = self._loop.create_task(self._call(answer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _limit(self, answer: Answer, seconds: float) -> None:
-        if not answer.complete:
-            answer.timer = self._loop.call_later(seconds, self._end, answer, DEADLINE)
-
-    def _end(self, answer: Answer, reason: str) -> None:
-        answer.finish(reason)
-        if answer.call is not None:
-            answer.call.cancel()
-
-    async def _call(self, answer: Answer) -> None:
+        if self._link is None or not self._link.http.usable:
+            self._waiting.append(answer)
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            return
         assert answer.prepared is not None
-        if self._method is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=_OPTIONS)
-            self._method = self._channel.stream_stream(METHOD)
-        call = self._method(iter((answer.prepared.message,)))
-        answer.call = call
-        try:
-            while (data := await call.read()) is not _EOF:
-                then = answer.accept(parse_reply(data))
-                if then is Then.CANCEL:
-                    call.cancel()
-                    return
-            if await call.code() is not grpc.StatusCode.OK:
-                self._fail(answer, await call.code(), await call.details())
-            answer.end_of_engine()
-        except grpc.RpcError as exc:
-            self._fail(answer, exc.code(), exc.details())
-        except asyncio.CancelledError:
-            answer.fail("CANCELLED", "the text front is stopping")
-        except Exception as exc:  # one answer's fault must not end the others'
-            answer.fail("INTERNAL", f"the text front failed: {type(exc).__name__}: {exc}")
-            call.cancel()
-        finally:
+        answer.call = _EngineCall(answer, self)
+        self._link.http.open(answer.call, answer.prepared.message)
+        self._link.flush()
+
+    def cancel(self, answer: Answer) -> None:
+        """Cancels the answer's call, if it has one."""
+        if answer.call is not None and self._link is not None:
+            self._link.http.cancel(answer.call)
+            self._link.flush()
             answer.call = None
 
-    def _fail(self, answer: Answer, code: Any, details: str | None) -> None:
-        details = details or "no details"
-        if code is grpc.StatusCode.CANCELLED and answer.complete:
-            return
-        if code is grpc.StatusCode.UNAVAILABLE:
-            answer.fail(
-                "UNAVAILABLE", f"the engine {self._model} at {self._address} is not reachable: {details}"
-            )
-        elif "unknown model" in details or code is grpc.StatusCode.NOT_FOUND:
-            answer.fail("UNAVAILABLE", f"the engine {self._model} is not loaded: {details}")
+    def failed(self, answer: Answer, status: int, details: str) -> None:
+        """Ends an answer as its call ended."""
+        details = details or f"gRPC status {status}, no details"
+        if status == http2.UNAVAILABLE:
+            reason = f"the engine {self._model} at {self._address} is not reachable: {details}"
+            answer.fail("UNAVAILABLE", reason)
+        elif status == http2.CANCELLED:
+            answer.fail("CANCELLED", f"the engine's call was cancelled by the server: {details}")
         else:
             answer.fail("INTERNAL", f"the engine {self._model} failed: {details}")
+
+    def close(self) -> None:
+        """Ends every call."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._link is not None:
+            self._link.close("the text front is stopping")
+
+    async def _connect(self) -> None:
+        host, _, port = self._address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            connecting = loop.create_connection(lambda: _Link(self._address), host.strip("[]"), int(port))
+            _, self._link = await asyncio.wait_for(connecting, _CONNECT_TIMEOUT_S)
+        except (OSError, ValueError, asyncio.TimeoutError) as exc:
+            self._drop(str(exc) or type(exc).__name__)
+        else:
+            waiting, self._waiting = self._waiting, []
+            for answer in waiting:
+                self.start(answer)
+        finally:
+            self._connecting = None
+
+    def _drop(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            self.failed(answer, http2.UNAVAILABLE, reason)

@@ -24,11 +24,9 @@ An output of config.pbtxt that is none of the front's own is taken from the engi
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,24 +37,22 @@ if TYPE_CHECKING:
 else:
     from .tritontext import TextAssets, TextError
 
-from .answer import CANCELLED, Answer
-from .engine import EngineCalls
+from .answer import Answer
 from .inputs import TextRequest, read_request
+from .loop import FrontLoop
 from .meter import Exporter, Meter
 from .prepare import prepare
-from .sender import Sender
 from .settings import Settings
 
 _OWN_OUTPUTS = frozenset(
     {"text_output", "token_ids", "finish_reason", "num_input_tokens", "num_output_tokens"}
 )
 _LOG_PROBS = ("cum_log_probs", "output_log_probs")
-_SENDERS = 1
-_INLINE_CHARS = 4096  # a longer prompt is encoded in a thread of its own, so that others need not wait
+_INLINE_BYTES = 4096  # a longer prompt is encoded in a thread of its own, so that others need not wait
 
 
 class TritonPythonModel:
-    """Triton's entry. Its one thread takes requests; two others call the engine and send."""
+    """Triton's entry. Its thread takes requests; a second one calls the engine and sends."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Reads the tokenizer and starts the threads; the engine need not exist yet."""
@@ -66,12 +62,8 @@ class TritonPythonModel:
         self._assets = TextAssets(folder)
         self._engine_outputs = {output["name"] for output in config["output"]} - _OWN_OUTPUTS - {*_LOG_PROBS}
         self._meter = Meter()
-        self._calls = EngineCalls(self._settings.engine_address, self._settings.engine_model)
+        self._loop = FrontLoop(self._settings, self._meter, pb_utils)
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
-        poll_s = self._settings.cancel_poll_ms / 1000
-        cancelled = partial(self._calls.end, reason=CANCELLED)
-        self._senders = [Sender(pb_utils, self._meter, poll_s, cancelled) for _ in range(_SENDERS)]
-        self._next_sender = itertools.cycle(self._senders)
         self._exporter = Exporter(self._meter, pb_utils, args["model_name"])
 
     def execute(self, requests: Sequence[Any]) -> None:
@@ -90,46 +82,45 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Ends what is live and the threads."""
         self._encoders.shutdown(wait=True, cancel_futures=True)
-        self._calls.stop()
-        for sender in self._senders:
-            sender.stop()
+        self._loop.stop()
         self._exporter.stop()
 
     def _take(self, request: Any) -> None:
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         asked = read_request(tensors)
-        sender = next(self._next_sender)
+        limit_s = self._limit_s(request, asked)
         outputs = frozenset(request.requested_output_names())
-        answer = Answer(asked, outputs, request.get_response_sender(), sender.ready, self._meter)
-        sender.watch(answer)
-        timeout_ms = self._timeout_ms(request, asked)
-        if timeout_ms:
-            self._calls.limit(answer, timeout_ms / 1000)
-        size = len(asked.text or "") if asked.messages is None else tensors["messages"].nbytes
-        if asked.messages is None and size <= _INLINE_CHARS:
+        answer = Answer(asked, outputs, request.get_response_sender(), self._loop.ready, self._meter)
+        size = sum(
+            len(tensors[name].reshape(-1)[0]) for name in ("text_input", "messages") if name in tensors
+        )
+        if size <= _INLINE_BYTES:
             self._prepare(answer)
+            self._loop.start(answer, limit_s)
         else:
-            self._encoders.submit(self._prepare, answer)
+            self._loop.watch(answer, limit_s)
+            self._encoders.submit(self._prepare_later, answer)
 
     @staticmethod
-    def _timeout_ms(request: Any, asked: TextRequest) -> float:
-        """The sooner of the input timeout_ms and Triton's own request parameter timeout (µs)."""
-        triton_us = request.timeout()
-        given = [limit for limit in (asked.timeout_ms, triton_us / 1000) if limit > 0]
-        return min(given, default=0)
+    def _limit_s(request: Any, asked: TextRequest) -> float:
+        """The sooner of the input timeout_ms and Triton's own request parameter timeout; 0: none."""
+        given = [limit for limit in (asked.timeout_ms / 1e3, request.timeout() / 1e6) if limit > 0]
+        return min(given, default=0.0)
 
     def _prepare(self, answer: Answer) -> None:
         extra = [name for name in self._engine_outputs if name in answer.outputs]
         log_probs = answer.request.passed_on.get("return_log_probs")
         if log_probs is not None and bool(log_probs.any()):
             extra += [name for name in _LOG_PROBS if name in answer.outputs]
+        answer.begin(prepare(answer.request, self._assets, self._settings, extra), self._assets.table)
+
+    def _prepare_later(self, answer: Answer) -> None:
         try:
-            prepared = prepare(answer.request, self._assets, self._settings, extra)
+            self._prepare(answer)
         except Exception as exc:  # a fault of ours must not leave the client waiting
-            self._calls.fail(answer, *_described(exc))
+            self._loop.fail(answer, *_described(exc))
         else:
-            answer.begin(prepared, self._assets.table)
-            self._calls.start(answer)
+            self._loop.go_on(answer)
 
 
 def _described(exc: Exception) -> tuple[str, str]:

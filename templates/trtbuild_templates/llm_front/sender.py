@@ -1,16 +1,15 @@
-"""Responses to clients, and whether these are still there: one thread for a share of the answers.
+"""Responses to clients, and whether these are still there. Everything here runs in the loop's thread.
 
-``send`` blocks for the trip to the server process, so it is kept out of the loop thread. Tokens that arrive
-meanwhile wait in their answer and go out together; none waits for others that have not arrived.
+``send`` blocks for the trip to the server process. One response is sent per turn of the loop, after what has
+arrived meanwhile was read: tokens that wait in their answer go out together, and none waits for others that
+have not arrived.
 
-``is_cancelled`` may not be called once the final response is out (the server has freed what it asks about),
-so the thread that sends is also the one that asks.
+``is_cancelled`` may not be called once the final response is out (the server has freed what it asks about).
 """
 
 from __future__ import annotations
 
-import queue
-import threading
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,86 +20,77 @@ import numpy as np
 from .answer import Answer, Chunk, log_probs_array
 from .meter import Meter
 
-_POLLS_AT_ONCE = 4  # 77 µs each: tokens wait no longer than that
-_POLL_SHARE = 0.05  # of the thread's time, at most
-_POLL_S = 77e-6
+_POLL_SHARE = 0.03  # of the loop's time, at most: is_cancelled takes 77 µs, more where the server is busy
 
 
 class Sender:
-    """One sending thread.
+    """Sends for all answers.
 
     Args:
         pb_utils: Triton's Python backend module.
         poll_s: how often each answer's client is asked for, at best.
-        cancelled: called for an answer whose client has gone.
+        gone: called for an answer whose client has gone.
     """
 
-    def __init__(
-        self, pb_utils: Any, meter: Meter, poll_s: float, cancelled: Callable[[Answer], None]
-    ) -> None:
+    def __init__(self, pb_utils: Any, meter: Meter, poll_s: float, gone: Callable[[Answer], None]) -> None:
         self._pb_utils = pb_utils
         self._final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
         self._meter = meter
         self._poll_s = poll_s
-        self._cancelled = cancelled
-        self._queue: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._gone = gone
+        self._due: deque[Answer] = deque()
+        self._fresh: deque[Answer] = deque()  # those that have sent nothing yet
         self._live: deque[Answer] = deque()
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
-        self._thread.start()
+        self._polling = False
 
     def ready(self, answer: Answer) -> None:
-        """The answer has something to send. Also called once for a new answer, to watch its client."""
-        answer.queued = True
-        self._queue.put(answer)
+        """The answer has something to send. A first token goes before others' later ones."""
+        if not answer.queued:
+            answer.queued = True
+            if not self._due and not self._fresh:
+                asyncio.get_running_loop().call_soon(self._turn)
+            (self._due if answer.begun else self._fresh).append(answer)
 
     def watch(self, answer: Answer) -> None:
         """Asks from now on whether the answer's client is still there."""
         self._live.append(answer)
+        if not self._polling:
+            self._polling = True
+            asyncio.get_running_loop().call_later(self._poll_s, self._poll)
 
-    def stop(self) -> None:
-        """Sends what is due and ends the thread."""
-        self._queue.put(None)
-        self._thread.join(timeout=10)
+    def flush(self) -> None:
+        """Sends all that is due."""
+        while self._fresh or self._due:
+            self._send((self._fresh or self._due).popleft())
 
-    def _run(self) -> None:
-        next_poll_s = time.monotonic()
-        while True:
-            try:
-                answer = self._queue.get(timeout=self._poll_s)
-            except queue.Empty:
-                answer = None
-                if self._stopped:
-                    return
-            else:
-                if answer is None:
-                    self._stopped = True
-                    continue
-            if answer is not None:
-                answer.queued = False  # before it is read: what comes later queues it again
-                if not answer.closed:
-                    self._send(answer)
-            now_s = time.monotonic()
-            if now_s >= next_poll_s:
-                next_poll_s = now_s + self._poll()
+    def _turn(self) -> None:
+        self._send((self._fresh or self._due).popleft())
+        if self._fresh or self._due:
+            asyncio.get_running_loop().call_soon(self._turn)
 
-    def _poll(self) -> float:
-        """Asks for a few clients; returns the seconds until the next few."""
-        asked = 0
-        for _ in range(len(self._live)):
-            if asked == _POLLS_AT_ONCE:
-                break
-            answer = self._live.popleft()
+    def _poll(self) -> None:
+        """Asks for the client of the answer that was asked for longest ago."""
+        live, cost_s = self._live, 0.0
+        while live:
+            answer = live.popleft()
             if answer.closed:
                 continue
-            asked += 1
+            live.append(answer)
+            begun_s = time.perf_counter()
             if not answer.complete and answer.channel.is_cancelled():
-                self._cancelled(answer)
-            self._live.append(answer)
-        rounds = max(1, len(self._live) / _POLLS_AT_ONCE)
-        return max(self._poll_s / rounds, asked * _POLL_S / _POLL_SHARE)
+                self._gone(answer)
+            cost_s = time.perf_counter() - begun_s
+            break
+        if live:
+            wait_s = max(self._poll_s / len(live), cost_s / _POLL_SHARE)
+            asyncio.get_running_loop().call_later(wait_s, self._poll)
+        else:
+            self._polling = False
 
     def _send(self, answer: Answer) -> None:
+        answer.queued = False
+        if answer.closed:
+            return
         pb_utils = self._pb_utils
         if answer.failure is not None:
             code = getattr(pb_utils.TritonError, answer.failure.code, pb_utils.TritonError.INTERNAL)
@@ -113,16 +103,14 @@ class Sender:
             self._out(answer, response, final=chunk.final)
 
     def _out(self, answer: Answer, response: Any, *, final: bool) -> None:
-        if final:
-            answer.closed = True
+        answer.begun, answer.closed = True, final
         self._meter.responses += 1
         try:
             answer.channel.send(response, flags=self._final if final else 0)
-        except Exception as exc:
-            # the client may be gone; the answer must still be closed towards Triton
+        except Exception as exc:  # a fault of one client must not end the others' answers
             print(f"a response could not be sent: {exc}", flush=True)
             if not final:
-                self._cancelled(answer)
+                self._gone(answer)
 
     def _tensors(self, answer: Answer, chunk: Chunk) -> list[Any]:
         tensor, wanted = self._pb_utils.Tensor, answer.outputs
