@@ -16,11 +16,10 @@ from typing import Any, Literal
 
 from trtbuild.build.gguf_header import read_gguf_header
 from trtbuild.errors import ModelSourceError
+from trtbuild.serve.local.tensorrtllm.weights import GGUF_ARCHITECTURES
 
 Kind = Literal["gguf", "openvino-ir", "safetensors"]
 
-# GGUF architectures that were run on the local engine and compared with a reference; others are refused.
-TRIED_GGUF_ARCHITECTURES = ("llama",)
 IR_MODEL_FILE = "openvino_model.xml"
 IR_TOKENIZER_FILE = "openvino_tokenizer.xml"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
@@ -112,10 +111,10 @@ def refuse_unless_local(weights: LocalWeights) -> None:
             convert,
             "use --target engine",
         )
-    if weights.kind == "gguf" and weights.architecture not in TRIED_GGUF_ARCHITECTURES:
+    if weights.kind == "gguf" and weights.architecture not in GGUF_ARCHITECTURES:
         raise ModelSourceError(
             f"{weights.path}: GGUF of the architecture {weights.architecture!r} was not tried "
-            f"on the local engine; tried: {', '.join(TRIED_GGUF_ARCHITECTURES)}",
+            f"on the local engine; tried: {', '.join(GGUF_ARCHITECTURES)}",
             "convert the model that it was made from: " + _TO_IR.format(model="HF_ID"),
         )
 
