@@ -41,8 +41,9 @@ class SourcePart:
 class Layer:
     """One quantised matrix: the source's parts, stacked along the outputs, and the tensors that hold it.
 
-    ``tensors`` has ``weight``, ``scale`` and, where the inputs are scaled, ``prequant``. ``packed``: two
-    4-bit weights a byte.
+    ``tensors`` has ``weight``, ``scale`` and, where the inputs are scaled, ``prequant``, or ``norm`` and
+    ``source_norm`` where that factor was multiplied into the norm before the layer. ``packed``: two 4-bit
+    weights a byte.
     """
 
     name: str
@@ -116,9 +117,21 @@ def _hf_layers(source: Mapping[str, TensorInfo], tensors: Mapping[str, TensorInf
             raise BuildError(f"{name} is in the checkpoint and not in its source")
         found = {"weight": info, "scale": _need(tensors, f"{base}.weight_scale")}
         prequant = tensors.get(f"{base}.pre_quant_scale")
+        norm = _norm_before(base)
         if prequant is not None:
             found["prequant"] = prequant
+        elif norm in tensors and norm in source:
+            found.update(norm=tensors[norm], source_norm=source[norm])
         yield Layer(base, (SourcePart(base),), found, packed=info.dtype == "U8")
+
+
+def _norm_before(name: str) -> str:
+    """The norm that a projection reads from; modelopt multiplies AWQ's input factors into it."""
+    layer, _, projection = name.rpartition(".")
+    block = layer.rpartition(".")[0]
+    if projection in ("q_proj", "k_proj", "v_proj"):
+        return f"{block}.input_layernorm.weight"
+    return f"{block}.post_attention_layernorm.weight" if projection in ("gate_proj", "up_proj") else ""
 
 
 def _need(tensors: Mapping[str, TensorInfo], name: str) -> TensorInfo:

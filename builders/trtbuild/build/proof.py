@@ -162,6 +162,9 @@ def _stored(layer: Layer) -> _Stored:
     read = {name: read_tensor(info) for name, info in layer.tensors.items()}
     weight, scale = read["weight"], np.asarray(read["scale"], dtype=np.float32)
     prequant = read.get("prequant")
+    if "norm" in read:
+        before, after = read["source_norm"].astype(np.float32), read["norm"].astype(np.float32)
+        prequant = np.divide(after, before, out=np.ones_like(after), where=before != 0)
     floating = layer.tensors["weight"].dtype == "F8_E4M3"
     if layer.packed:
         codes = unpack_int4(weight)

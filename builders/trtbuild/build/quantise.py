@@ -37,11 +37,8 @@ _CONFIGS = {"int4_awq": "INT4_AWQ_CFG", "fp8": "FP8_DEFAULT_CFG", "int8_sq": "IN
 # model_type → decoder type of modelopt's TensorRT-LLM export: those that were exported and proved here.
 # Without tensorrt_llm installed the export of others stops or leaves fields out.
 DECODER_TYPES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen", "qwen3": "qwen"}
-# INT8 KV cache: one scale for what leaves the key and value projections, as quantize_by_modelopt.py has it.
-_INT8_KV = [
-    {"quantizer_name": f"*.{name}_proj.output_quantizer", "cfg": {"num_bits": 8, "axis": None}}
-    for name in "kv"
-]
+# INT8 KV cache: one scale each for keys and values, where modelopt's FP8_KV_CFG has its own.
+_INT8_KV = [{"quantizer_name": "*[kv]_bmm_quantizer", "cfg": {"num_bits": 8, "axis": None}}]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

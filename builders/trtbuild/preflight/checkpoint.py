@@ -46,13 +46,13 @@ def check_kv_scales(subject: Subject) -> Iterator[Finding]:
     checkpoint = subject.checkpoint
     if checkpoint is None or checkpoint.constant_kv_scale is None:
         return
-    severity = "warning" if subject.llm.kv_dtype in ("fp8", "int8") else "info"
     yield subject.finding(
         "checkpoint.kv-scales",
-        "warning" if severity == "warning" else "info",
-        f"all {checkpoint.kv_scales} KV scales of the checkpoint are {checkpoint.constant_kv_scale:g}: "
-        "they are "
-        "placeholders, not calibrated",
+        "warning" if subject.llm.kv_dtype in ("fp8", "int8") else "info",
+        f"all {checkpoint.kv_scales} KV scales of the checkpoint are {checkpoint.constant_kv_scale:g}: no "
+        "calibration "
+        "gives that (modelopt raises FP8 scales to at least 1), so long answers in a narrow KV cache are "
+        "unproven",
         "leave --kv-dtype at auto",
         "--calibrate from the 16-bit weights",
     )
