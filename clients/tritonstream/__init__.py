@@ -33,6 +33,7 @@ from .errors import (
     TotalTimeout,
     TransportError,
     TritonStreamError,
+    Unavailable,
     UnsupportedError,
     UsageError,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "TotalTimeout",
     "TransportError",
     "TritonStreamError",
+    "Unavailable",
     "UnsupportedError",
     "Usage",
     "UsageError",

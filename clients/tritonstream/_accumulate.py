@@ -34,14 +34,15 @@ class Accumulator:
     """Adds events up to a ``Completion``."""
 
     def __init__(self) -> None:
-        self._sequences: dict[int, _Sequence] = {0: _Sequence()}
+        self._first = _Sequence()
+        self._sequences = {0: self._first}
         self._usage = Usage()
         self._timings: Timings | None = None
 
     def add(self, events: Iterable[Event]) -> None:
         for event in events:
             if isinstance(event, TextDelta):
-                self._at(event.index).pieces.append(event.text)
+                (self._at(event.index) if event.index else self._first).pieces.append(event.text)
             elif isinstance(event, TokenIds):
                 self._at(event.index).ids.extend(event.ids)
             elif isinstance(event, Logprobs):
@@ -54,7 +55,7 @@ class Accumulator:
                 self._at(event.index).reason = event.reason
             elif isinstance(event, Usage):
                 self._usage = event
-            else:
+            elif isinstance(event, Timings):
                 self._timings = event
 
     def _at(self, index: int) -> _Sequence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -14,54 +14,38 @@ from ._aio_stream import AsyncStream
 from ._call import Call
 from ._core import Core
 from ._grpc_aio import AioGrpcTransport
-from ._proto import METHODS
-from ._request import Messages, Prompt
+from ._proto import METHODS, Message
 from ._routing import Endpoint
+from ._stream_base import FACTS_S, STOP_S
+from ._wish import Messages, Prompt
 from .events import Completion
 from .models import ModelDescription, describing
-from .options import Degrade, Keepalive, Retry, Timeouts, Tls
 from .transport import AsyncTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Unpack
 
+    from ._core import ClientOptions
     from ._params import GenerateParams
-
-_STOP_S = 2.0  # how long a stop request may take
 
 
 class AsyncClient:
-    """As ``Client``, for asyncio. Its connections belong to the event loop that first uses it; when that loop is
-    dead, the next one gets new connections.
+    """As ``Client``, for asyncio.
+
+    Its connections belong to the event loop that first uses it; when that loop is dead, the next one gets new
+    connections.
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
-        endpoints: Sequence[str] | None = None,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008
-        retry: Retry = Retry(),  # noqa: B008
-        degrade: Sequence[Degrade] = (),
-        keepalive: Keepalive | None = Keepalive(),  # noqa: B008
-        tls: Tls | bool | None = None,
-        headers: Mapping[str, str] | None = None,
-        tokenizer: Any = None,
-        channel_options: Sequence[tuple[str, Any]] = (),
         transport: Callable[[str], AsyncTransport] | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        self._core = Core(
-            url,
-            endpoints=endpoints,
-            timeouts=timeouts,
-            retry=retry,
-            degrade=degrade,
-            keepalive=keepalive,
-            tls=tls,
-            headers=headers,
-            tokenizer=tokenizer,
-            channel_options=channel_options,
-        )
+        self._core = Core(url, **options)
         self._make_transport = transport or (lambda address: AioGrpcTransport(address, self._core.channel))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reset()
@@ -71,12 +55,13 @@ class AsyncClient:
         self._describing: dict[str, asyncio.Lock] = {}
         self._streams: weakref.WeakSet[AsyncStream] = weakref.WeakSet()
         self._errands: set[asyncio.Task[None]] = set()
+        self._prober: asyncio.Task[None] | None = None
 
-    # -- generating
+    # Generating
 
     def stream(self, model: str, prompt: Prompt, **params: Unpack[GenerateParams]) -> AsyncStream:
         """See ``Client.stream``."""
-        return AsyncStream(self, self._core.call(model, prompt, None, params))
+        return AsyncStream(self, self._core.generation(model, prompt, None, params))
 
     async def generate(self, model: str, prompt: Prompt, **params: Unpack[GenerateParams]) -> Completion:
         """See ``Client.generate``."""
@@ -90,12 +75,21 @@ class AsyncClient:
         messages: Messages,
         *,
         stream: Literal[False] = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        client_template: bool = False,
         **params: Unpack[GenerateParams],
     ) -> Completion: ...
 
     @overload
     async def chat(
-        self, model: str, messages: Messages, *, stream: Literal[True], **params: Unpack[GenerateParams]
+        self,
+        model: str,
+        messages: Messages,
+        *,
+        stream: Literal[True],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        client_template: bool = False,
+        **params: Unpack[GenerateParams],
     ) -> AsyncStream: ...
 
     async def chat(
@@ -109,18 +103,19 @@ class AsyncClient:
         **params: Unpack[GenerateParams],
     ) -> Completion | AsyncStream:
         """See ``Client.chat``."""
-        call = self._core.call(model, None, messages, params, tools=tools, client_template=client_template)
-        reader = AsyncStream(self, call)
+        reader = AsyncStream(
+            self, self._core.generation(model, None, messages, params, tools, client_template)
+        )
         if stream:
             return reader
         async with reader:
             return await reader.result()
 
-    # -- asking
+    # Asking
 
     async def describe(self, model: str) -> ModelDescription:
         """See ``Client.describe``."""
-        call = self._core.call(model, "-", None, {})
+        call = self._core.generation(model, "-", None, {})
         transport = self._transport(call.attempt())
         try:
             await transport.connect(call.connect_s(time.monotonic()))
@@ -130,7 +125,16 @@ class AsyncClient:
         finally:
             call.release()
 
-    # -- closing
+    async def is_ready(self, model: str | None = None) -> bool:
+        """See ``Client.is_ready``."""
+        call = self._core.generation(model or "-", "-", None, {})
+        method, fields = ("ModelReady", {"name": model}) if model else ("ServerReady", {})
+        call.attempt()
+        answer = await self._ask_quietly(call, method, fields)
+        call.release()
+        return answer is not None and bool(answer.ready)
+
+    # Closing
 
     async def close(self) -> None:
         """See ``Client.close``."""
@@ -138,9 +142,11 @@ class AsyncClient:
             return
         self._core.closed = True
         for stream in list(self._streams):
-            stream.end(errors.ClosedError("the client was closed while the request ran"))
+            stream._end(errors.ClosedError("the client was closed while the request ran"))
+        if self._prober is not None:
+            self._prober.cancel()
         if self._errands:
-            await asyncio.wait(self._errands, timeout=_STOP_S)
+            await asyncio.wait(self._errands, timeout=STOP_S)
         transports, self._transports = list(self._transports.values()), {}
         for transport in transports:
             await transport.close()
@@ -153,24 +159,27 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    # -- for streams
+    # For streams
 
     @property
-    def loop_alive(self) -> bool:
+    def _loop_alive(self) -> bool:
         return self._loop is not None and not self._loop.is_closed()
 
     def _transport(self, endpoint: Endpoint) -> AsyncTransport:
-        self._core.check_usable()
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            if self.loop_alive:
-                raise errors.ClosedError("this client is in use by another event loop; make one a loop")
+            self._core.check_usable()
+            if self._loop_alive:
+                raise errors.ClosedError(
+                    "this client is in use by another event loop; make one for each loop"
+                )
             self._loop = loop
             self._reset()
-        address = endpoint.address
-        if address not in self._transports:
-            self._transports[address] = self._make_transport(address)
-        return self._transports[address]
+        transport = self._transports.get(endpoint.address)
+        if transport is None:
+            self._core.check_usable()
+            transport = self._transports[endpoint.address] = self._make_transport(endpoint.address)
+        return transport
 
     async def _describe(self, name: str, transport: AsyncTransport, call: Call) -> ModelDescription:
         found = self._core.models.get(name)
@@ -179,10 +188,10 @@ class AsyncClient:
         async with self._describing.setdefault(name, asyncio.Lock()):
             found = self._core.models.get(name)
             if found is None:
-                found = self._core.models[name] = await self._ask(name, transport, call)
+                found = self._core.models[name] = await self._read_config(name, transport, call)
         return found
 
-    async def _ask(self, name: str, transport: AsyncTransport, call: Call) -> ModelDescription:
+    async def _read_config(self, name: str, transport: AsyncTransport, call: Call) -> ModelDescription:
         dialogue = describing(name)
         wanted = next(dialogue)
         while True:
@@ -200,20 +209,54 @@ class AsyncClient:
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
 
+    async def _ask_quietly(self, call: Call, method: str, fields: Mapping[str, str]) -> Message:
+        """The answer to a question about the server, or None if there is none in time."""
+        try:
+            assert call.endpoint is not None
+            transport = self._transport(call.endpoint)
+            rpc = transport.call(method, METHODS[method].request(**fields), FACTS_S, call.metadata)
+            return await rpc.__anext__()
+        except Exception:
+            return None
+
+    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something for which nobody waits."""
+        errand = asyncio.ensure_future(work)
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
+
     def _tell_engine(self, call: Call) -> None:
         """Sends the stop request of a call whose engine does not see that the RPC is cancelled."""
         engine, endpoint = call.stop_engine, call.endpoint
         if engine is not None and endpoint is not None:
-            errand = asyncio.ensure_future(self._stop(self._transports[endpoint.address], engine, call))
-            self._errands.add(errand)
-            errand.add_done_callback(self._errands.discard)
+            self._errand(self._stop(self._transport(endpoint), engine, call))
 
     async def _stop(self, transport: AsyncTransport, engine: str, call: Call) -> None:
         try:
             model = await self._describe(engine, transport, call)
             method = "ModelStreamInfer" if model.decoupled else "ModelInfer"
-            async for _ in transport.call(method, call.stop_message(model), _STOP_S, call.metadata):
+            async for _ in transport.call(method, call.stop_message(model), STOP_S, call.metadata):
                 pass
-        except Exception as exc:  # nobody waits for it; the request ends by itself later
-            if not isinstance(exc, errors.TritonStreamError) and transport.translate(exc, None) is None:
-                raise
+        except Exception as exc:  # the request ends by itself later
+            transport.translate(exc, None)
+
+    def _look_after_endpoints(self) -> None:
+        """Sees to it that unhealthy endpoints are probed."""
+        if self._core.pool.next_probe() is not None and (self._prober is None or self._prober.done()):
+            self._prober = asyncio.ensure_future(self._probe())
+
+    async def _probe(self) -> None:
+        pool = self._core.pool
+        while (due := pool.next_probe()) is not None:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            for endpoint in pool.to_probe(time.monotonic()):
+                pool.probed(endpoint, time.monotonic(), await self._probe_one(endpoint))
+
+    async def _probe_one(self, endpoint: Endpoint) -> bool:
+        try:
+            transport = self._transport(endpoint)
+            await transport.connect(FACTS_S)
+            rpc = transport.call("ServerReady", METHODS["ServerReady"].request(), FACTS_S, ())
+            return bool((await rpc.__anext__()).ready)
+        except Exception:
+            return False

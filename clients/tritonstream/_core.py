@@ -4,50 +4,81 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Union
 
 from . import errors
-from ._call import Call, Settings
+from ._call import Call
 from ._channel import ChannelConfig
-from ._codec import load_codec
-from ._request import Codec, Messages, Prompt, Wish
+from ._codec import Codec
+from ._request import GenerateTask
 from ._retry import Budget
 from ._routing import Pool
-from .models import ModelDescription, ModelKind
+from ._settings import Settings
+from ._task import Task
+from ._wish import Messages, Prompt, Wish
+from .hooks import Hooks, with_tracing
+from .models import ModelDescription
 from .options import Degrade, Keepalive, Retry, Timeouts, Tls
 
 DEFAULT_URL = "127.0.0.1:8001"
 
+Folder = Union[str, "os.PathLike[str]"]
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of a client. A call's own ``timeouts``, ``retry``, ``degrade`` and ``headers`` win."""
+
+    endpoints: Sequence[str]  # several servers with the same models, instead of url
+    timeouts: Timeouts
+    retry: Retry
+    degrade: Sequence[Degrade]
+    keepalive: Keepalive | None  # pings while a stream is open; None for none
+    tls: Tls | bool | None  # True: the system's roots
+    headers: Mapping[str, str]  # metadata of every request
+    tokenizer: Folder | Mapping[str, Folder] | None  # for bare engines, and to render chat messages here
+    hooks: Iterable[Hooks]
+    tracing: bool | None  # OpenTelemetry spans; None: if it is installed
+    channel_options: Sequence[tuple[str, Any]]  # raw gRPC channel arguments, which win over this client's
+
 
 class Core:
-    """State of a client without its channels."""
+    """State of a client without its channels.
+
+    Raises:
+        UsageError: for options that contradict each other.
+    """
 
     def __init__(
         self,
-        url: str | None,
+        url: str | None = None,
         *,
-        endpoints: Sequence[str] | None,
-        timeouts: Timeouts,
-        retry: Retry,
-        degrade: Sequence[Degrade],
-        keepalive: Keepalive | None,
-        tls: Tls | bool | None,
-        headers: Mapping[str, str] | None,
-        tokenizer: Any,
-        channel_options: Sequence[tuple[str, Any]],
+        endpoints: Sequence[str] | None = None,
+        timeouts: Timeouts | None = None,
+        retry: Retry | None = None,
+        degrade: Sequence[Degrade] = (),
+        keepalive: Keepalive | None = Keepalive(),  # noqa: B008  (frozen)
+        tls: Tls | bool | None = None,
+        headers: Mapping[str, str] | None = None,
+        tokenizer: Folder | Mapping[str, Folder] | None = None,
+        hooks: Iterable[Hooks] = (),
+        tracing: bool | None = None,
+        channel_options: Sequence[tuple[str, Any]] = (),
     ) -> None:
         if url is not None and endpoints is not None:
             raise errors.UsageError("give url or endpoints, not both")
         if isinstance(endpoints, str):
             raise errors.UsageError("endpoints is a list of host:port; for one server give url")
         self.pool = Pool(list(endpoints) if endpoints is not None else [url or DEFAULT_URL])
-        self.settings = Settings(timeouts, retry, tuple(degrade), dict(headers or {}))
-        self.budget = Budget(retry)
+        settings = {"timeouts": timeouts, "retry": retry, "degrade": degrade, "headers": headers}
+        self.settings = Settings(hooks=with_tracing(hooks, tracing)).with_overrides(
+            {name: value for name, value in settings.items() if value}
+        )
+        self.budget = Budget(self.settings.retry)
         self.channel = ChannelConfig(
             keepalive,
             Tls() if tls is True else tls or None,
-            timeouts.connect_s,
+            self.settings.timeouts.connect_s,
             tuple(channel_options),
         )
         self.models: dict[str, ModelDescription] = {}
@@ -60,7 +91,7 @@ class Core:
         """Raises:
         ClosedError: after close(), and in a forked child, where the parent's connections must not be touched.
         """
-        if self._pid != os.getpid():
+        if self.forked:
             raise errors.ClosedError(
                 f"this client was made in process {self._pid}; gRPC's connections do not survive a fork: "
                 "make a client in the child"
@@ -72,38 +103,44 @@ class Core:
     def forked(self) -> bool:
         return self._pid != os.getpid()
 
-    def call(
+    def call(self, model: str, task: Task) -> Call:
+        """Makes the call of one task."""
+        self.check_usable()
+        if not isinstance(model, str) or not model:
+            raise errors.UsageError(f"model is {model!r}; give the name of a model of the server")
+        settings = self.settings.with_overrides(task.params)
+        return Call(model, task, settings, self.pool, self.budget, time.monotonic())
+
+    def generation(
         self,
         model: str,
         prompt: Prompt | None,
         messages: Messages | None,
         params: Mapping[str, Any],
-        *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         client_template: bool = False,
     ) -> Call:
-        """Makes the call of one request; checks all that can be checked without the server."""
-        self.check_usable()
-        if not isinstance(model, str) or not model:
-            raise errors.UsageError(f"model is {model!r}; give the name of a model of the server")
-        wish = Wish(prompt, messages, params, tools, client_template)
-        settings = self.settings.with_overrides(params)
-        return Call(model, wish, settings, self.pool, self.budget, time.monotonic())
+        """Makes the call of a generation; checks all that can be checked without the server."""
+        return self.call(model, GenerateTask(Wish(prompt, messages, params, tools, client_template)))
 
-    def codec(self, model: ModelDescription, wish: Wish) -> Codec | None:
-        """The tokenizer of a model, loaded when something needs it."""
-        needed = model.kind is ModelKind.ENGINE or (
-            wish.messages is not None and "messages" not in model.inputs
-        )
-        if not needed and not wish.client_template:
+    def codec(self, model: ModelDescription, task: Task) -> Codec | None:
+        """The tokenizer of a model, loaded when a task needs it; None where none was given."""
+        key = self._codec_key(model, task)
+        if key is not None and key not in self._codecs:
+            self._codecs[key] = Codec(key)
+        return None if key is None else self._codecs[key]
+
+    def must_load(self, model: ModelDescription, task: Task) -> bool:
+        """Whether ``codec`` will take its time."""
+        key = self._codec_key(model, task)
+        return key is not None and key not in self._codecs
+
+    def _codec_key(self, model: ModelDescription, task: Task) -> str | None:
+        given = self._tokenizer
+        if given is None or not task.needs_codec(model):
             return None
-        path = self._tokenizer.get(model.name) if isinstance(self._tokenizer, Mapping) else self._tokenizer
-        if path is None:
-            return None
-        key = os.fspath(path)
-        if key not in self._codecs:
-            self._codecs[key] = load_codec(key)
-        return self._codecs[key]
+        folder = given.get(model.name) if isinstance(given, Mapping) else given
+        return None if folder is None else os.fspath(folder)
 
     def forget(self, model: str, error: errors.TritonStreamError) -> None:
         """Drops a description that the server has just contradicted, so that the next call reads it anew."""

@@ -1,19 +1,19 @@
-"""Responses → events. One decoder reads one request's responses; it does no I/O."""
+"""Responses → events. One decoder reads the responses of one attempt; it does no I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from . import _tensors
-from ._request import Built, Codec, Wish
+from ._answers import Answer, IdAnswer
 from .errors import ProtocolError
 from .events import Event, Finish, FinishReason, Logprobs, TextDelta, TokenIds, Usage
-from .models import ModelDescription, ModelKind
-from .text.utf8 import Utf8Stream
 
 if TYPE_CHECKING:
     from ._proto import Message
+
+Fields = Mapping[str, tuple[Any, bytes]]  # output name → (its description, its bytes)
 
 _REASONS: Final[dict[str, FinishReason]] = {
     "stop": "stop",
@@ -25,255 +25,246 @@ _REASONS: Final[dict[str, FinishReason]] = {
 _RUNNING: Final = frozenset({"", "none", "null", "not_finished"})
 
 
-class _Sequence:
-    """One of the ``n`` answers of a request."""
-
-    __slots__ = ("index", "reason", "seen", "stream", "tail", "tokens", "utf8")
-
-    def __init__(self, index: int, stream: Any) -> None:
-        self.index = index
-        self.stream = stream  # ids → text, for an engine with a codec
-        self.utf8 = Utf8Stream()
-        self.tokens = 0
-        self.seen = ""  # of a model that repeats the text so far: what was given out,
-        self.tail = ""  # and the U+FFFD at its end that may yet become a character
-        self.reason: FinishReason | None = None
-
-
 class Decoder:
-    """Turns the responses of one request into events.
+    """Turns responses into events.
 
-    ``stopped`` becomes true when a stop string that only the client looks for has ended every sequence:
-    the request is then to be cancelled.
+    Args:
+        request_id: what every response must carry, if it carries any.
+        make: the answer with this index.
+        n: how many answers were asked for.
+        engine: responses carry token ids instead of text.
+        plain: text comes as it is, one answer, nothing to look for: the quick way is open.
+        want_ids: the caller asked for ids.
+        max_tokens: what was asked for, if anything.
+        prompt_tokens: length of the prompt, where the client knows it.
+
+    Attributes:
+        final: nothing more is to come: the server said so, or the client ended it.
+        ended_here: the client ended it (end id, or a stop string that only it looks for).
+        stopped: by a stop string, so the server goes on until it is told.
+        heard: any response was read.
+        server_ns: the engine's clock, where it sends it.
     """
 
     def __init__(
-        self, model: ModelDescription, wish: Wish, built: Built, codec: Codec | None, *, stream: bool
+        self,
+        request_id: str,
+        make: Callable[[int], Answer],
+        *,
+        n: int = 1,
+        engine: bool = False,
+        plain: bool = False,
+        want_ids: bool = False,
+        max_tokens: int | None = None,
+        prompt_tokens: int | None = None,
     ) -> None:
-        self._model = model
-        self._id = built.message.id
-        self._max_tokens = built.max_tokens
-        self._engine = model.kind is ModelKind.ENGINE
-        self._codec = codec if self._engine else None
-        # Stops that the model matches itself are left to it.
-        self._stops = wish.stops if self._engine else []
-        self._want_ids = self._engine or bool(wish.params.get("token_ids"))
-        self._repeats = model.parameters.get("accumulate_tokens", "").lower() in ("true", "1")
-        self._echo = built.input_ids if not stream and _echoes(model) else None
-        self._n = int(wish.params.get("n", 1))
-        self._sequences: dict[int, _Sequence] = {}
+        self._id = request_id
+        self._make = make
+        self._n = n
+        self._engine = engine
+        self._want_ids = want_ids or engine
+        self._max_tokens = max_tokens
+        self._prompt_tokens = prompt_tokens
+        self._answers: dict[int, Answer] = {}
         self._usage: dict[str, int] = {}
-        self._prompt_tokens = None if built.input_ids is None else len(built.input_ids)
-        self.server_ns: dict[str, int] = {}
-        self.stopped = False
         self._responses = 0
+        self._plain = self._answer(0).feed if plain else None
+        self.server_ns: dict[str, int] = {}
+        self.final = self.ended_here = self.stopped = self.heard = False
 
-    def feed(self, response: Message) -> tuple[list[Event], bool]:
-        """Reads one response.
-
-        Returns:
-            its events, and whether it is the last one.
+    def feed(self, response: Message) -> list[Event]:
+        """Reads one response and returns its events.
 
         Raises:
             ProtocolError: for a response of another request, and for tensors that are not what they say.
         """
-        if response.id and response.id != self._id:
-            raise ProtocolError(
-                f"got a response of request {response.id!r}: the server mixed up two requests"
-            )
+        id_ = response.id
+        if id_ and id_ != self._id:
+            raise ProtocolError(f"got a response of request {id_!r}: the server mixed up two requests")
         flag = response.parameters.get("triton_final_response")
-        final = flag is not None and flag.bool_param
-        outputs = response.outputs
-        if not outputs:
-            return [], final
-        raws = response.raw_output_contents
-        if len(raws) != len(outputs):
-            raws = [_contents(output) for output in outputs]
-        events: list[Event] = []
-        fields: dict[str, tuple[Any, bytes]] = {}
-        for output, raw in zip(outputs, raws, strict=True):
-            fields[output.name] = (output, raw)
-        first = self._index(fields)
-        if self._engine:
-            self._ids(fields, first, events)
-        else:
-            self._text(fields, first, events)
-        if len(fields) > 1:
-            self._extras(fields, first, events)
-        return events, final
+        if flag is not None and flag.bool_param:
+            self.final = True
+        self.heard = True
+        outputs, raws = response.outputs, response.raw_output_contents
+        count = len(outputs)
+        if count == 0:
+            return []
+        if count == 1 and self._plain is not None and len(raws) == 1:
+            output, raw = outputs[0], raws[0]
+            if output.name == "text_output" and output.datatype == "BYTES" and _tensors.is_one(raw):
+                self._responses += 1
+                text = self._plain(raw[4:])
+                return [TextDelta(text)] if text else []
+        return self._read(outputs, raws if len(raws) == count else [_contents(output) for output in outputs])
 
     def end(self, reason: FinishReason | None = None) -> list[Event]:
-        """Ends the request: what was held comes out, and every sequence gets its finish.
+        """Ends the request: what was held comes out, and every answer gets its finish.
 
         Args:
-            reason: why it ended where the server does not say, such as ``cancelled``.
+            reason: why it ended where neither the server nor the answer says, such as ``cancelled``.
         """
         events: list[Event] = []
-        for index in range(max(1, len(self._sequences))):
-            sequence = self._at(index)
-            self._emit(sequence, self._flush(sequence), events)
-            events.append(Finish(sequence.reason or reason or self._infer(sequence), index))
+        for index in range(max(1, len(self._answers))):
+            answer = self._answer(index)
+            text = answer.flush()
+            if text:
+                events.append(TextDelta(text, index))
+            events.append(Finish(answer.reason or reason or self._infer(answer), index))
         events.append(self._count())
         return events
 
-    def _index(self, fields: dict[str, tuple[Any, bytes]]) -> int:
-        found = fields.get("sequence_index")
-        return int(_tensors.unpack(found[0].datatype, found[1])[0]) if found and found[1] else 0
+    def _read(self, outputs: Sequence[Message], raws: Sequence[bytes]) -> list[Event]:
+        fields = {output.name: (output, raw) for output, raw in zip(outputs, raws, strict=True)}
+        place = fields.get("sequence_index")
+        first = int(_tensors.unpack(place[0].datatype, place[1])[0]) if place and place[1] else 0
+        events: list[Event] = []
+        if self._engine:
+            counts = self._read_ids(fields, first, events)
+        else:
+            counts = []
+            self._read_text(fields, first, events)
+        if len(fields) > 1:
+            self._read_others(fields, first, events)
+            self._read_logprobs(fields, first, counts, events)
+        if len(self._answers) >= self._n:
+            answers = self._answers.values()
+            if all(answer.stopped for answer in answers):
+                self.stopped = self.ended_here = self.final = True
+            elif self._engine and all(answer.reason for answer in answers):
+                self.ended_here = self.final = True
+        return events
 
-    def _at(self, index: int) -> _Sequence:
-        sequence = self._sequences.get(index)
-        if sequence is None:
-            stream = self._codec.text_stream(self._stops) if self._codec else None
-            sequence = self._sequences[index] = _Sequence(index, stream)
-        return sequence
+    def _answer(self, index: int) -> Answer:
+        answer = self._answers.get(index)
+        if answer is None:
+            answer = self._answers[index] = self._make(index)
+        return answer
 
-    def _text(self, fields: dict[str, tuple[Any, bytes]], first: int, events: list[Event]) -> None:
+    def _read_text(self, fields: Fields, first: int, events: list[Event]) -> None:
         found = fields.get("text_output")
         if found is None:
             return
         output, raw = found
         if output.datatype != "BYTES":
-            raise ProtocolError(f"text_output of {self._model.name} is {output.datatype}, not text (BYTES)")
+            raise ProtocolError(f"text_output is {output.datatype}, not text (BYTES)")
         self._responses += 1
         for offset, data in enumerate(_tensors.unpack_bytes(raw)):
-            sequence = self._at(first + offset)
-            if self._repeats:
-                self._emit(sequence, _growth(sequence, data), events)
-            elif data:
-                self._emit(sequence, sequence.utf8.feed(data), events)
+            text = self._answer(first + offset).feed(data) if data else ""
+            if text:
+                events.append(TextDelta(text, first + offset))
 
-    def _ids(self, fields: dict[str, tuple[Any, bytes]], first: int, events: list[Event]) -> None:
+    def _read_ids(self, fields: Fields, first: int, events: list[Event]) -> list[int]:
+        """Reads ``output_ids`` [1, answers, tokens]; returns how many tokens each answer got."""
         found = fields.get("output_ids")
         if found is None:
-            return
+            return []
         output, raw = found
         if output.datatype != "INT32":
-            raise ProtocolError(f"output_ids of {self._model.name} is {output.datatype}, not INT32")
-        flat = _tensors.unpack("INT32", raw)
-        width = output.shape[-1] if output.shape else len(flat)
-        rows = [flat[at : at + width] for at in range(0, len(flat), width)] if width else []
-        lengths = self._lengths(fields, len(rows), width)
+            raise ProtocolError(f"output_ids is {output.datatype}, not INT32")
         self._responses += 1
+        flat = _tensors.unpack("INT32", raw)
+        width = int(output.shape[-1]) if output.shape else len(flat)
+        rows = [flat[at : at + width] for at in range(0, len(flat), width)] if width else []
+        lengths = _lengths(fields, len(rows), width)
         for offset, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-            ids = row[:length]
-            if self._echo is not None and ids[: len(self._echo)] == self._echo:
-                ids = ids[len(self._echo) :]
-            sequence = self._at(first + offset)
-            if ids and sequence.reason is None:
-                self._take_ids(sequence, ids, events)
-        self.stopped = (
-            bool(self._stops)
-            and len(self._sequences) >= self._n
-            and all(s.reason for s in self._sequences.values())
-        )
+            answer = self._answer(first + offset)
+            assert isinstance(answer, IdAnswer)
+            text, ids = answer.take(row[:length])
+            if text:
+                events.append(TextDelta(text, answer.index))
+            if ids:
+                events.append(TokenIds(ids, answer.index))
+        return list(lengths)
 
-    def _lengths(self, fields: dict[str, tuple[Any, bytes]], rows: int, width: int) -> Sequence[int]:
-        found = fields.get("sequence_length")
-        if found is None:
-            return [width] * rows
-        lengths = _tensors.unpack(found[0].datatype, found[1])
-        if len(lengths) != rows or any(not 0 <= length <= width for length in lengths):
-            raise ProtocolError(
-                f"sequence_length {list(lengths)} does not fit output_ids of {rows} x {width}"
-            )
-        return lengths
-
-    def _take_ids(self, sequence: _Sequence, ids: tuple[int, ...], events: list[Event]) -> None:
-        ends = self._codec.end_ids if self._codec else ()
-        cut = next((at for at, id_ in enumerate(ids) if id_ in ends), None)
-        if cut is not None:
-            ids, sequence.reason = ids[:cut], "stop"
-        if sequence.stream is not None and ids:
-            text, used = sequence.stream.push_counted(ids)
-            self._emit(sequence, text, events)
-            if sequence.stream.stopped is not None:
-                ids, sequence.reason = ids[:used], "stop"
-        sequence.tokens += len(ids)
-        if ids:
-            events.append(TokenIds(ids, sequence.index))
-
-    def _extras(self, fields: dict[str, tuple[Any, bytes]], first: int, events: list[Event]) -> None:
+    def _read_others(self, fields: Fields, first: int, events: list[Event]) -> None:
         for name, (output, raw) in fields.items():
-            if not raw or name in _READ:
+            if name in _READ or not raw:
                 continue
             if name == "token_ids":
                 ids = _tensors.unpack(output.datatype, raw)
-                self._at(first).tokens += len(ids)
+                self._answer(first).tokens += len(ids)
                 if self._want_ids:
                     events.append(TokenIds(ids, first))
             elif name == "finish_reason":
-                self._finish_reason(_tensors.unpack_bytes(raw), first)
+                for offset, word in enumerate(_tensors.unpack_bytes(raw)):
+                    reason = word.decode("utf-8", "replace").lower()
+                    if reason not in _RUNNING:
+                        self._answer(first + offset).reason = _REASONS.get(reason, "unknown")
             elif name in ("num_input_tokens", "num_output_tokens"):
                 self._usage[name] = sum(_tensors.unpack(output.datatype, raw))
             elif name.endswith("_time_ns"):
                 self.server_ns[name] = int(_tensors.unpack(output.datatype, raw)[0])
-        self._logprobs(fields, first, events)
 
-    def _logprobs(self, fields: dict[str, tuple[Any, bytes]], first: int, events: list[Event]) -> None:
-        cumulative = fields.get("cum_log_probs") or fields.get("cumulative_logprob")
-        each = fields.get("output_log_probs")
+    def _read_logprobs(self, fields: Fields, first: int, counts: Sequence[int], events: list[Event]) -> None:
+        each, total = (
+            fields.get("output_log_probs"),
+            fields.get("cum_log_probs") or fields.get("cumulative_logprob"),
+        )
         values = _tensors.unpack(each[0].datatype, each[1]) if each else ()
-        totals = _tensors.unpack(cumulative[0].datatype, cumulative[1]) if cumulative else ()
-        if values or totals:
-            events.append(Logprobs(values, first, totals[0] if totals else None))
+        totals = _tensors.unpack(total[0].datatype, total[1]) if total else ()
+        width = int(each[0].shape[-1]) if each and each[0].shape else len(values)
+        rows = max(len(totals), len(values) // width if width else 0)
+        for row in range(rows):
+            mine = values[row * width : (row + 1) * width]
+            if row < len(counts) and len(mine) > counts[row]:
+                mine = mine[len(mine) - counts[row] :]  # an engine may repeat those of earlier tokens
+            if mine or totals:
+                events.append(Logprobs(mine, first + row, totals[row] if row < len(totals) else None))
 
-    def _finish_reason(self, words: Sequence[bytes], first: int) -> None:
-        for offset, word in enumerate(words):
-            reason = word.decode("utf-8", "replace").lower()
-            if reason not in _RUNNING:
-                self._at(first + offset).reason = _REASONS.get(reason, "unknown")
-
-    def _emit(self, sequence: _Sequence, text: str, events: list[Event]) -> None:
-        if text:
-            events.append(TextDelta(text, sequence.index))
-
-    def _flush(self, sequence: _Sequence) -> str:
-        if sequence.stream is not None:
-            return cast(str, sequence.stream.flush())
-        return sequence.tail + sequence.utf8.flush()
-
-    def _infer(self, sequence: _Sequence) -> FinishReason:
-        """Why a sequence ended when the model does not say: at its length limit, or at a stop.
+    def _infer(self, answer: Answer) -> FinishReason:
+        """Why an answer ended when the model does not say: at its length limit, or at a stop.
 
         Text models send at least one token a response, so as many responses as tokens were allowed is length.
         """
         if self._max_tokens is None:
             return "unknown"
-        counted = sequence.tokens or self._usage.get("num_output_tokens", 0)
+        counted = answer.tokens or (self._usage.get("num_output_tokens", 0) if self._n == 1 else 0)
         if counted:
             return "length" if counted >= self._max_tokens else "stop"
-        return "length" if self._responses >= self._max_tokens else "unknown"
+        return "length" if self._responses >= self._max_tokens * self._n else "unknown"
 
     def _count(self) -> Usage:
-        counted = sum(sequence.tokens for sequence in self._sequences.values()) if self._want_ids else None
+        counted = sum(answer.tokens for answer in self._answers.values())
         told = self._usage.get("num_output_tokens")
-        if counted and told is not None and counted != told and not self._engine:
+        if counted and told is not None and counted != told and not self._engine and self.final:
             raise ProtocolError(
                 f"the server counts {told} tokens and sent {counted}: some were lost or came twice"
             )
+        known = counted if counted or self._engine else None
         return Usage(
-            self._usage.get("num_input_tokens", self._prompt_tokens), told if told is not None else counted
+            self._usage.get("num_input_tokens", self._prompt_tokens), told if told is not None else known
         )
 
 
-_READ: Final = frozenset({"text_output", "output_ids", "sequence_length", "sequence_index", "batch_index"})
+_READ: Final = frozenset(
+    [
+        "text_output",
+        "output_ids",
+        "sequence_length",
+        "sequence_index",
+        "batch_index",
+        "output_log_probs",
+        "cum_log_probs",
+        "cumulative_logprob",
+    ]
+)
 
 
-def _echoes(model: ModelDescription) -> bool:
-    """Whether a whole answer of this engine begins with the prompt (TensorRT-LLM's default)."""
-    told = "exclude_input_in_output" in model.inputs  # then the request says true
-    return not told and model.parameters.get("exclude_input_in_output", "").lower() not in ("true", "1")
+def _lengths(fields: Fields, rows: int, width: int) -> Sequence[int]:
+    found = fields.get("sequence_length")
+    if found is None:
+        return [width] * rows
+    lengths = _tensors.unpack(found[0].datatype, found[1])
+    if rows == 0 and not any(lengths):
+        return []
+    if len(lengths) != rows or any(not 0 <= length <= width for length in lengths):
+        raise ProtocolError(f"sequence_length {list(lengths)} does not fit output_ids of {rows} x {width}")
+    return lengths
 
 
-def _growth(sequence: _Sequence, data: bytes) -> str:
-    """New text of a model that sends all text so far; an unfinished character at its end waits."""
-    whole = data.decode("utf-8", "replace")
-    settled = whole.rstrip("\ufffd")
-    if not settled.startswith(sequence.seen):
-        raise ProtocolError("a model with accumulate_tokens changed text that it had sent")
-    new = settled[len(sequence.seen) :]
-    sequence.seen, sequence.tail = settled, whole[len(settled) :]
-    return new
+_TYPED: Final = (
+    "int_contents fp32_contents bool_contents int64_contents uint_contents uint64_contents fp64_contents"
+)
 
 
 def _contents(output: Message) -> bytes:
@@ -281,16 +272,5 @@ def _contents(output: Message) -> bytes:
     contents = output.contents
     if output.datatype == "BYTES":
         return _tensors.pack_bytes(contents.bytes_contents)
-    for field in (
-        "int_contents",
-        "fp32_contents",
-        "bool_contents",
-        "int64_contents",
-        "uint_contents",
-        "uint64_contents",
-        "fp64_contents",
-    ):
-        values = getattr(contents, field)
-        if values:
-            return _tensors.pack(output.name, output.datatype, values)
-    return b""
+    values = next((found for name in _TYPED.split() if (found := getattr(contents, name))), ())
+    return _tensors.pack(output.name, output.datatype, values)

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from . import errors
-from ._call import Metadata
 from ._channel import ChannelConfig, translate
-from ._proto import METHODS, Message, grpc
+from ._proto import METHODS, Message, grpc, grpc_aio
+from ._settings import Metadata
 from .transport import AsyncRpc
 
 
@@ -55,9 +55,9 @@ class AioGrpcTransport:
     def __init__(self, address: str, config: ChannelConfig) -> None:
         arguments = config.arguments()
         if config.tls is None:
-            self._channel = grpc.aio.insecure_channel(address, options=arguments)
+            self._channel = grpc_aio.insecure_channel(address, options=arguments)
         else:
-            self._channel = grpc.aio.secure_channel(address, config.credentials(), options=arguments)
+            self._channel = grpc_aio.secure_channel(address, config.credentials(), options=arguments)
         self.connected = False
         self._calls = {
             name: (self._channel.unary_stream if method.streaming else self._channel.unary_unary)(

@@ -12,9 +12,9 @@ import threading
 from typing import Any
 
 from . import errors
-from ._call import Metadata
 from ._channel import ChannelConfig, translate
-from ._proto import METHODS, Message, grpc
+from ._proto import METHODS, Message, grpc, grpc_experimental
+from ._settings import Metadata
 from .transport import Rpc
 
 
@@ -45,7 +45,7 @@ class GrpcTransport:
     """See ``transport.Transport``."""
 
     def __init__(self, address: str, config: ChannelConfig) -> None:
-        arguments = [*config.arguments(), (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)]
+        arguments = [*config.arguments(), (grpc_experimental.ChannelOptions.SingleThreadedUnaryStream, 1)]
         if config.tls is None:
             self._channel = grpc.insecure_channel(address, options=arguments)
         else:
@@ -69,7 +69,7 @@ class GrpcTransport:
                 return
             settled = threading.Event()
 
-            def changed(state: grpc.ChannelConnectivity) -> None:
+            def changed(state: Any) -> None:
                 self.connected = state is grpc.ChannelConnectivity.READY
                 if self.connected or state in _FAILED:
                     settled.set()
@@ -84,7 +84,8 @@ class GrpcTransport:
     def call(self, method: str, message: Message, timeout_s: float | None, metadata: Metadata) -> Rpc:
         begin = self._calls[method]
         if METHODS[method].streaming:
-            return begin(message, timeout=timeout_s, metadata=metadata)  # type: ignore[no-any-return]
+            rpc: Rpc = begin(message, timeout=timeout_s, metadata=metadata)
+            return rpc
         return _Unary(begin.future(message, timeout=timeout_s, metadata=metadata))
 
     def translate(self, error: Exception, sent: Message) -> errors.TritonStreamError | None:

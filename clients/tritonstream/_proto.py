@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
-import grpc
-import grpc.aio
-import grpc.experimental
-from tritonclient.grpc import model_config_pb2, service_pb2
-
-__all__ = ["METHODS", "Message", "Method", "grpc", "model_config_pb2", "service_pb2"]
+# By import_module, so that types are the same with and without stubs for grpc installed.
+grpc: Any = import_module("grpc")
+grpc_aio: Any = import_module("grpc.aio")
+grpc_experimental: Any = import_module("grpc.experimental")
+service_pb2: Any = import_module("tritonclient.grpc.service_pb2")
+model_config_pb2: Any = import_module("tritonclient.grpc.model_config_pb2")
 
 Message = Any  # a protobuf message; Triton's stubs are untyped
 
@@ -32,12 +33,12 @@ class Method:
     streaming: bool = False
 
 
-def _method(name: str, *, response: str = "", streaming: bool = False, request: str = "") -> Method:
+def _method(name: str, *, request: str = "", streaming: bool = False) -> Method:
     return Method(
         name,
         _SERVICE + name,
         getattr(service_pb2, request or f"{name}Request"),
-        getattr(service_pb2, response or f"{name}Response"),
+        getattr(service_pb2, f"{name}Response"),
         streaming,
     )
 
@@ -46,11 +47,13 @@ METHODS: Final = {
     method.name: method
     for method in (
         _method("ServerReady"),
+        _method("ServerMetadata"),
         _method("ModelReady"),
         _method("ModelConfig"),
         _method("ModelInfer"),
         _method("ModelStreamInfer", request="ModelInferRequest", streaming=True),
         _method("SystemSharedMemoryRegister"),
         _method("SystemSharedMemoryUnregister"),
+        _method("SystemSharedMemoryStatus"),
     )
 }

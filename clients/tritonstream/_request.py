@@ -1,144 +1,58 @@
-"""A wish → the ``ModelInferRequest`` that this model understands. Pure."""
+"""A wish → the request that this model understands, and the decoder that reads its responses. Pure."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from . import _tensors
-from ._params import BY_NAME, CARRIAGE, Guide, Row, as_strings, check
+from ._answers import Answer, IdAnswer, RepeatedAnswer
+from ._builder import Builder
+from ._decode import Decoder
+from ._params import BY_NAME, CARRIAGE, Guide, Row, as_strings
+from ._task import Built
+from ._wish import Wish
 from .errors import UnsupportedError, UsageError
-from .models import ModelDescription, ModelKind, TensorSpec
+from .models import ModelDescription, ModelKind
 
 if TYPE_CHECKING:
+    from ._codec import Codec
     from ._proto import Message
 
-Prompt = Union[str, Sequence[int]]
-Messages = Sequence[Mapping[str, Any]]
-
-
-class Codec(Protocol):
-    """What a bare engine needs on the client's side: text ↔ token ids of its model."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
-
-    def render(self, messages: Messages) -> str: ...
-
-    def bias(self, words: Mapping[str, float]) -> list[float]: ...
-
-    @property
-    def end_ids(self) -> tuple[int, ...]: ...
-
-    def text_stream(self, stops: Sequence[str]) -> Any: ...
-
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the caller wants generated, whichever model does it."""
+class GenerateTask:
+    """A ``Task`` that generates text."""
 
-    prompt: Prompt | None
-    messages: Messages | None
-    params: Mapping[str, Any] = field(default_factory=dict)
-    tools: Sequence[Mapping[str, Any]] | None = None
-    client_template: bool = False  # render messages here although the model could
-
-    def __post_init__(self) -> None:
-        check(self.params)
-        if self.messages is not None and not self.messages:
-            raise UsageError("messages is empty; give at least one {'role': ..., 'content': ...}")
-        if isinstance(self.prompt, str) and not self.prompt:
-            raise UsageError("the prompt is empty")
-
-    def shortened(self, max_tokens: int) -> Wish:
-        """The same with at most ``max_tokens``."""
-        smaller = min(max_tokens, self.params.get("max_tokens", max_tokens))
-        return replace(self, params={**self.params, "max_tokens": smaller})
+    wish: Wish
 
     @property
-    def stops(self) -> list[str]:
-        return as_strings("stop", self.params.get("stop", ()))
+    def operation(self) -> str:
+        return "generate" if self.wish.messages is None else "chat"
 
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return self.wish.params
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A request and what is known of it when its responses are read."""
+    def needs_codec(self, model: ModelDescription) -> bool:
+        chat_here = self.wish.messages is not None and "messages" not in model.inputs
+        return model.kind is ModelKind.ENGINE or chat_here or self.wish.client_template
 
-    message: Message
-    input_ids: tuple[int, ...] | None  # of a bare engine
-    max_tokens: int | None
+    def shortened(self, max_tokens: int) -> GenerateTask:
+        return GenerateTask(self.wish.shortened(max_tokens))
 
-
-class Builder:
-    """Fills one request for one model."""
-
-    def __init__(self, model: ModelDescription, request_id: str) -> None:
-        from ._proto import service_pb2
-
-        self.model = model
-        self.message = service_pb2.ModelInferRequest(model_name=model.name, id=request_id)
-
-    def put(self, name: str, values: Sequence[Any]) -> None:
-        """Adds an input of flat values, shaped as the model declares it."""
-        spec = self.model.inputs[name]
-        self._add(spec, self._shape(spec, len(values)), _tensors.pack(name, spec.dtype, values))
-
-    def put_any(self, name: str, value: Any) -> None:
-        """Adds an input given by the model's own name: a scalar, a list, or an array of its full shape."""
-        spec = self.model.inputs.get(name)
-        if spec is None:
-            raise UnsupportedError(
-                f"{self.model.name} has no input {name!r}; it has {', '.join(self.model.inputs)}"
-            )
-        if hasattr(value, "dtype") and hasattr(value, "shape"):
-            shape = tuple(value.shape)
-            if self.model.max_batch_size and len(shape) == len(spec.dims):
-                shape = (1, *shape)
-            self._add(spec, shape, _tensors.from_array(name, spec.dtype, value))
-        elif isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            self.put(name, [value])
-        else:
-            self.put(name, value)
-
-    def put_first(self, row: Row, names: Sequence[str], values: Sequence[Any], given: Any) -> None:
-        """Adds a parameter under the first of its names that the model has."""
-        for name in names:
-            if name in self.model.inputs:
-                self.put(name, values)
-                return
-        if given == row.neutral and row.neutral is not None:
-            return
-        raise UnsupportedError(
-            f"{self.model.name} ({self.model.kind.value}) has no input for {row.name!r}"
-            + (f" (looked for {', '.join(names)})" if names else "")
-        )
-
-    def flag(self, name: str, value: bool = True) -> bool:
-        """Sets a BOOL input where the model has it."""
-        if name not in self.model.inputs:
-            return False
-        self.put(name, [value])
-        return True
-
-    def _add(self, spec: TensorSpec, shape: Sequence[int], raw: bytes) -> None:
-        tensor = self.message.inputs.add(name=spec.name, datatype=spec.dtype)
-        tensor.shape.extend(shape)
-        self.message.raw_input_contents.append(raw)
-
-    def _shape(self, spec: TensorSpec, count: int) -> tuple[int, ...]:
-        dims = list(spec.dims) or [1]
-        fixed = math.prod(size for size in dims if size > 0)
-        if -1 in dims:
-            free = dims.index(-1)
-            dims = [1 if size == -1 else size for size in dims]
-            dims[free] = count // fixed
-        if math.prod(dims) != count:
-            raise UsageError(
-                f"input {spec.name!r} of {self.model.name} has shape {list(spec.dims)}; {count} values do not fit"
-            )
-        return (1, *dims) if self.model.max_batch_size else tuple(dims)
+    def build(
+        self,
+        model: ModelDescription,
+        request_id: str,
+        *,
+        stream: bool,
+        timeout_ms: int | None,
+        codec: Codec | None,
+        endpoint: str,
+    ) -> Built:
+        return build(model, self.wish, request_id, stream=stream, timeout_ms=timeout_ms, codec=codec)
 
 
 def build(
@@ -150,7 +64,7 @@ def build(
     timeout_ms: int | None = None,
     codec: Codec | None = None,
 ) -> Built:
-    """Builds the request.
+    """Builds the request and its decoder.
 
     Args:
         model: the model as described.
@@ -169,35 +83,37 @@ def build(
             f"{model.name} generates no text that this client knows of; call it with infer() or ocr()"
         )
     builder = Builder(model, request_id)
-    ids = _put_prompt(builder, wish, codec)
+    input_ids = _put_prompt(builder, wish, codec)
     for name, value in wish.params.items():
         if value is None or name in CARRIAGE:
             continue
         row = BY_NAME.get(name)
         if row is not None:
-            _put_row(builder, row, value)
+            _put_row(builder, row, value, codec)
         else:
             _SPECIAL[name](builder, value, codec)
     _put_mode(builder, stream=stream, timeout_ms=timeout_ms)
-    _put_outputs(builder, wish)
-    return Built(builder.message, ids, wish.params.get("max_tokens"))
+    if model.kind is ModelKind.ENGINE and codec is not None:
+        _put_ends(builder, codec)
+    if model.kind is ModelKind.FRONT:
+        _put_outputs(builder, wish)
+    return Built(builder.message, _decoder(model, wish, request_id, input_ids, codec, stream=stream))
 
 
 def _put_prompt(builder: Builder, wish: Wish, codec: Codec | None) -> tuple[int, ...] | None:
-    model, prompt, special = builder.model, wish.prompt, True
+    """Adds the prompt; returns its ids if the model takes ids."""
+    model, prompt, special = builder.model, wish.prompt, bool(wish.params.get("add_special_tokens", True))
     if wish.messages is not None:
         if "messages" in model.inputs and not wish.client_template:
-            builder.put("messages", [json.dumps(list(wish.messages), ensure_ascii=False)])
+            builder.put("messages", [_json("messages", wish.messages)])
             if wish.tools is not None:
-                builder.put_any("tools", json.dumps(list(wish.tools), ensure_ascii=False))
+                builder.put("tools", [_json("tools", wish.tools)])
             return None
         if codec is None:
             raise UnsupportedError(
-                f"{model.name} takes no chat messages, so the client must render them: give it tokenizer=PATH"
+                f"{model.name} takes no chat messages, so the client must render them: give it tokenizer=FOLDER"
             )
-        prompt, special = codec.render(wish.messages), False  # templates write BOS themselves
-    if prompt is None:
-        raise UsageError("give a prompt or messages")
+        prompt, special = codec.render(wish.messages, wish.tools), False  # a template writes BOS itself
     if model.kind is not ModelKind.ENGINE:
         if not isinstance(prompt, str):
             raise UnsupportedError(f"{model.name} takes text, not token ids")
@@ -208,12 +124,10 @@ def _put_prompt(builder: Builder, wish: Wish, codec: Codec | None) -> tuple[int,
     if isinstance(prompt, str):
         if codec is None:
             raise UnsupportedError(
-                f"{model.name} is a bare engine: give the client tokenizer=PATH, or token ids as the prompt"
+                f"{model.name} is a bare engine: give the client tokenizer=FOLDER, or token ids as the prompt"
             )
-        prompt = codec.encode(
-            prompt, add_special_tokens=special and wish.params.get("add_special_tokens", True)
-        )
-    ids = tuple(prompt)
+        prompt = codec.encode(prompt, add_special_tokens=special)
+    ids = tuple(prompt or ())
     if not ids:
         raise UsageError("the prompt has no tokens")
     builder.put("input_ids", ids)
@@ -221,18 +135,45 @@ def _put_prompt(builder: Builder, wish: Wish, codec: Codec | None) -> tuple[int,
     return ids
 
 
-def _put_row(builder: Builder, row: Row, value: Any) -> None:
+def _json(name: str, value: Sequence[Mapping[str, Any]]) -> str:
+    try:
+        return json.dumps(list(value), ensure_ascii=False)
+    except (TypeError, ValueError) as exc:
+        raise UsageError(f"{name} cannot be written as JSON: {exc}") from exc
+
+
+def _put_row(builder: Builder, row: Row, value: Any, codec: Codec | None) -> None:
     kind = builder.model.kind
     names = row.llmapi if kind is ModelKind.LLMAPI else row.engine if kind is ModelKind.ENGINE else row.text
+    values = [value]
+    if row.name == "add_special_tokens" or (row.name == "stop" and kind is ModelKind.ENGINE):
+        return  # the first is done with the prompt, the second on the text
     if row.name in ("stop", "bad_words"):
-        strings = as_strings(row.name, value)
-        if not strings or (kind is ModelKind.ENGINE and row.name == "stop"):
-            return  # an engine's stop strings are matched here, on the text
-        builder.put_first(row, names, strings, value)
-    elif row.name == "add_special_tokens" and kind is ModelKind.ENGINE:
-        return  # done while encoding
-    else:
-        builder.put_first(row, names, [value], value)
+        values = as_strings(row.name, value)
+        if not values:
+            return
+        if kind is ModelKind.ENGINE:
+            _put_bad_words(builder, values, codec)
+            return
+    found = next((name for name in names if name in builder.model.inputs), None)
+    if found is not None:
+        builder.put(found, values)
+    elif row.name != "stop" and (row.neutral is None or value != row.neutral):  # stops can be looked for here
+        raise UnsupportedError(
+            f"{builder.model.name} ({kind.value}) has no input for {row.name!r}, {' or '.join(names)}"
+        )
+
+
+def _put_bad_words(builder: Builder, words: Sequence[str], codec: Codec | None) -> None:
+    if codec is None:
+        raise UnsupportedError("bad_words of a bare engine need tokenizer=FOLDER")
+    _put_word_list(builder, "bad_words_list", codec.words(words))
+
+
+def _put_word_list(builder: Builder, name: str, sequences: Sequence[Sequence[int]]) -> None:
+    from .text import word_list
+
+    builder.put_any(name, word_list(sequences))
 
 
 def _put_guide(builder: Builder, value: Guide, codec: Codec | None) -> None:
@@ -250,19 +191,23 @@ def _put_bias(builder: Builder, value: Mapping[str, float], codec: Codec | None)
         builder.put("embedding_bias_words", list(value))
         builder.put("embedding_bias_weights", list(value.values()))
     elif "embedding_bias" in model.inputs and codec is not None:
-        builder.put("embedding_bias", codec.bias(value))
+        builder.put_any("embedding_bias", codec.bias(value))
     else:
         raise UnsupportedError(
-            f"{model.name} takes no embedding bias" + ("" if codec else " without tokenizer=PATH")
+            f"{model.name} takes no embedding bias" + ("" if codec else " without tokenizer=FOLDER")
         )
 
 
 def _put_lora(builder: Builder, value: str | int, codec: Codec | None) -> None:
     name = "lora_name" if isinstance(value, str) else "lora_task_id"
     if name not in builder.model.inputs:
-        other = "a task id (a number)" if "lora_task_id" in builder.model.inputs else "none"
+        takes = [
+            word
+            for word, has in (("a name", "lora_name"), ("a task id", "lora_task_id"))
+            if has in builder.model.inputs
+        ]
         raise UnsupportedError(
-            f"{builder.model.name} has no input {name} for LoRA {value!r}; it takes {other}"
+            f"{builder.model.name} has no input {name} for LoRA {value!r}; it takes {' or '.join(takes) or 'no LoRA'}"
         )
     builder.put(name, [value])
 
@@ -274,8 +219,8 @@ def _put_token_ids(builder: Builder, value: bool, codec: Codec | None) -> None:
 
 def _put_priority(builder: Builder, value: int, codec: Codec | None) -> None:
     raise UnsupportedError(
-        f"priority={value!r} would do nothing: Triton's priorities order its own queue, and a language model's "
-        "requests leave it at once; TensorRT-LLM's executor does not see them"
+        f"priority={value!r} would do nothing: Triton's priorities order its own queue, and a language "
+        "model's requests leave it at once; TensorRT-LLM's executor does not see them"
     )
 
 
@@ -284,7 +229,7 @@ def _put_inputs(builder: Builder, value: Mapping[str, Any], codec: Codec | None)
         builder.put_any(name, item)
 
 
-_SPECIAL = {
+_SPECIAL: Final[dict[str, Callable[[Builder, Any, Any], None]]] = {
     "guide": _put_guide,
     "embedding_bias": _put_bias,
     "lora": _put_lora,
@@ -296,45 +241,99 @@ _SPECIAL = {
 
 def _put_mode(builder: Builder, *, stream: bool, timeout_ms: int | None) -> None:
     model = builder.model
-    if "max_tokens" in model.inputs and not model.inputs["max_tokens"].optional:
-        _require(builder, "max_tokens")
-    if model.kind is ModelKind.ENGINE:
-        _require(builder, "request_output_len")
+    for name, spec in model.inputs.items():
+        if not spec.optional and name in ("max_tokens", "request_output_len") and name not in builder.given:
+            raise UsageError(f"{model.name} has no default length: give max_tokens")
     if stream:
-        builder.flag("stream") or builder.flag("streaming")
+        builder.flag("stream")
+        builder.flag("streaming")
         builder.message.parameters["triton_enable_empty_final_response"].bool_param = True
-    builder.flag("exclude_input_in_output") or builder.flag("sampling_param_exclude_input_from_output")
-    builder.flag("return_finish_reason")
-    builder.flag("return_num_input_tokens")
-    builder.flag("return_num_output_tokens")
-    if timeout_ms is not None and "timeout_ms" in model.inputs:
+    for name in (
+        "exclude_input_in_output",
+        "sampling_param_exclude_input_from_output",
+        "return_finish_reason",
+    ):
+        builder.flag(name)
+    for name in ("return_num_input_tokens", "return_num_output_tokens"):
+        builder.flag(name)
+    if timeout_ms is not None and "timeout_ms" in model.inputs and "timeout_ms" not in builder.given:
         builder.put("timeout_ms", [min(timeout_ms, 2**31 - 1)])
 
 
-def _require(builder: Builder, name: str) -> None:
-    if not any(tensor.name == name for tensor in builder.message.inputs):
-        raise UsageError(f"{builder.model.name} has no default length: give max_tokens")
+def _put_ends(builder: Builder, codec: Codec) -> None:
+    """Tells an engine all ids that end an answer: the first as ``end_id``, the others as stop words."""
+    ends = codec.end_ids
+    if ends and "end_id" in builder.model.inputs and "end_id" not in builder.given:
+        builder.put("end_id", ends[:1])
+        if "pad_id" in builder.model.inputs and "pad_id" not in builder.given:
+            builder.put("pad_id", [codec.pad_id])
+        if (
+            len(ends) > 1
+            and "stop_words_list" in builder.model.inputs
+            and "stop_words_list" not in builder.given
+        ):
+            _put_word_list(builder, "stop_words_list", [[id_] for id_ in ends[1:]])
 
 
-_ALWAYS = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens")
+_ALWAYS: Final = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens")
 
 
 def _put_outputs(builder: Builder, wish: Wish) -> None:
-    """Names the outputs where the model would else leave some out or send more than was asked for."""
-    outputs = builder.model.outputs
-    if builder.model.kind is not ModelKind.FRONT:
-        return
-    wanted = [name for name in _ALWAYS if name in outputs]
+    """Names the outputs of a front, which sends ids only when they are named."""
+    wanted = list(_ALWAYS)
     if wish.params.get("token_ids"):
         wanted.append("token_ids")
     if wish.params.get("logprobs"):
-        wanted += [name for name in ("cum_log_probs", "output_log_probs") if name in outputs]
+        wanted += ["cum_log_probs", "output_log_probs"]
     for name in wanted:
-        builder.message.outputs.add(name=name)
+        if name in builder.model.outputs:
+            builder.message.outputs.add(name=name)
+
+
+def _decoder(
+    model: ModelDescription,
+    wish: Wish,
+    request_id: str,
+    input_ids: tuple[int, ...] | None,
+    codec: Codec | None,
+    *,
+    stream: bool,
+) -> Decoder:
+    engine = model.kind is ModelKind.ENGINE
+    repeats = model.parameters.get("accumulate_tokens", "").lower() in ("true", "1")
+    n = int(wish.params.get("n") or 1)
+    # trtbuild's front matches stop strings exactly. Others match tokens, miss some and leave them in the text.
+    stops = [] if model.kind is ModelKind.FRONT else wish.stops
+    echo = input_ids if engine and not stream and _echoes(model) else None
+    ends = frozenset(codec.end_ids) if codec is not None else frozenset()
+    if "end_id" in wish.params:
+        ends |= {wish.params["end_id"]}
+
+    def make(index: int) -> Answer:
+        if engine:
+            return IdAnswer(index, codec.text_stream(stops) if codec else None, ends, echo)
+        return (RepeatedAnswer if repeats else Answer)(index, stops)
+
+    return Decoder(
+        request_id,
+        make,
+        n=n,
+        engine=engine,
+        plain=not (engine or repeats or stops or n > 1),
+        want_ids=bool(wish.params.get("token_ids")),
+        max_tokens=wish.params.get("max_tokens"),
+        prompt_tokens=None if input_ids is None else len(input_ids),
+    )
+
+
+def _echoes(model: ModelDescription) -> bool:
+    """Whether a whole answer of this engine begins with the prompt (TensorRT-LLM's default)."""
+    told = "exclude_input_in_output" in model.inputs  # then the request says true
+    return not told and model.parameters.get("exclude_input_in_output", "").lower() not in ("true", "1")
 
 
 def stop_request(engine: ModelDescription, request_id: str) -> Message:
-    """The request that ends another one by its id; the engine ignores its required inputs' values."""
+    """The request that ends another one by its id; an engine demands the other inputs and ignores them."""
     builder = Builder(engine, request_id)
     builder.put("input_ids", [0])
     builder.put("input_lengths", [1])

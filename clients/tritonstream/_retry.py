@@ -14,7 +14,7 @@ _CURABLE = (
     errors.ConnectTimeout,
     errors.ConnectionLost,
     errors.Overloaded,
-    errors.ModelNotReady,
+    errors.Unavailable,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .errors import UsageError
 
@@ -22,7 +22,7 @@ class Endpoint:
     healthy: bool = True
     failures: int = 0
     probe_at: float = 0.0
-    served: int = field(default=0)
+    probing: bool = False
 
 
 class Pool:
@@ -46,7 +46,6 @@ class Pool:
             order = self.endpoints[first:] + self.endpoints[:first]  # ties go round
             best = min(order, key=lambda e: (e in avoid, not e.healthy, e.outstanding))
             best.outstanding += 1
-            best.served += 1
             return best
 
     def give_back(self, endpoint: Endpoint) -> None:
@@ -70,13 +69,26 @@ class Pool:
             endpoint.failures = 0
 
     def to_probe(self, now: float) -> list[Endpoint]:
-        return [e for e in self.endpoints if not e.healthy and e.probe_at <= now]
+        """Unhealthy endpoints that are due for a probe; each is handed out once until ``probed`` is told."""
+        with self._lock:
+            due = [e for e in self.endpoints if not e.healthy and not e.probing and e.probe_at <= now]
+            for endpoint in due:
+                endpoint.probing = True
+            return due
+
+    def probed(self, endpoint: Endpoint, now: float, ready: bool) -> None:
+        """What a probe found."""
+        endpoint.probing = False
+        if ready:
+            self.well(endpoint)
+        else:
+            self.failed(endpoint, now)
 
     def next_probe(self) -> float | None:
         """When the next probe is due; None while all are healthy or there is no choice to make."""
         if len(self.endpoints) == 1:
             return None
-        return min((e.probe_at for e in self.endpoints if not e.healthy), default=None)
+        return min((e.probe_at for e in self.endpoints if not e.healthy and not e.probing), default=None)
 
 
 def check_address(address: str) -> str:

@@ -1,12 +1,19 @@
-"""gRPC status → exception: the one place where lower errors are translated."""
+"""gRPC status → exception: the one place where lower errors are translated.
+
+No text is interpreted, for wordings change from release to release. What a status leaves open is settled by
+asking the server (``settle``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from . import errors
 
-_LIMIT_BYTES: Final = 4 * 1024 * 1024  # gRPC's default for received messages (field reports: server#1776)
+_LIMIT_BYTES: Final = 4 * 1024 * 1024  # gRPC's default for received messages (server issue #1776)
+
+_CODED_SINCE: Final = (2, 50)  # release 24.09: errors of a model come with a code (header triton_grpc_error)
 
 _SERVER: Final[dict[str, type[errors.ServerError]]] = {
     "NOT_FOUND": errors.ModelNotFound,
@@ -20,16 +27,13 @@ _SERVER: Final[dict[str, type[errors.ServerError]]] = {
 }
 
 
-def from_status(
-    code: str, details: str, *, connected: bool, model_ready: bool | None = None, sent_bytes: int = 0
-) -> errors.TritonStreamError:
+def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0) -> errors.TritonStreamError:
     """Translates the end of an RPC.
 
     Args:
         code: name of the gRPC status code.
         details: its text.
         connected: whether the channel had a connection when the RPC began.
-        model_ready: what the server says of the model afterwards; None if it was not or could not be asked.
         sent_bytes: size of the request; tells "too large" from "too many", which share a code.
     """
     if code == "DEADLINE_EXCEEDED":
@@ -37,19 +41,44 @@ def from_status(
     if code == "UNAVAILABLE":
         if not connected:
             return errors.ConnectError(f"no connection: {details}")
-        if model_ready is None:
-            return errors.ConnectionLost(f"the connection was lost: {details}")
-        return errors.ModelNotReady(details, code=code)
+        return errors.ConnectionLost(f"the connection was lost: {details}")
     if code == "RESOURCE_EXHAUSTED" and sent_bytes > _LIMIT_BYTES:
         hint = f"the request has {sent_bytes} bytes; raise the receiver's limit or send encoded bytes"
         return errors.MessageTooLarge(f"{details} ({hint})", code=code)
     return _SERVER.get(code, errors.ServerError)(details or f"status {code}", code=code)
 
 
-def from_text(message: str, *, model_ready: bool | None) -> errors.ServerError:
-    """Translates an error text inside a stream, which has no code.
+def is_open(error: errors.TritonStreamError) -> bool:
+    """Whether the server must be asked what this error means."""
+    return isinstance(error, errors.ConnectionLost) or (
+        type(error) is errors.ServerError and error.code is None
+    )
 
-    The text is not interpreted: its wording changes from release to release.
+
+def settle(
+    error: errors.TritonStreamError, *, model_ready: bool | None, server_version: Sequence[int], heard: bool
+) -> errors.TritonStreamError:
+    """Says what an open error means.
+
+    Args:
+        error: of ``is_open``.
+        model_ready: what the server says of the model now; None if it does not answer.
+        server_version: of Triton; empty if unknown.
+        heard: whether the request had got any response.
     """
-    kind = errors.ModelNotReady if model_ready is False else errors.ServerError
-    return kind(message)
+    if model_ready is None:
+        return error
+    if isinstance(error, errors.ConnectionLost):  # the server is there, so the status was its own
+        kind = errors.Unavailable if model_ready else errors.ModelNotReady
+        return kind(error.message.removeprefix("the connection was lost: "), code="UNAVAILABLE")
+    if not model_ready:
+        return errors.ModelNotReady(error.message)
+    if not heard and tuple(server_version) >= _CODED_SINCE:  # a text without a code: turned away at the door
+        return errors.InvalidRequest(error.message)
+    return error
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Returns Triton's version, such as (2, 51, 0); empty for anything else."""
+    parts = text.split(".")[:3]
+    return tuple(int(part) for part in parts) if parts and all(part.isdigit() for part in parts) else ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,22 +14,23 @@ from . import errors
 from ._call import Call
 from ._core import Core
 from ._grpc_sync import GrpcTransport
-from ._proto import METHODS
-from ._request import Messages, Prompt
+from ._proto import METHODS, Message
 from ._routing import Endpoint
+from ._stream_base import FACTS_S, STOP_S
 from ._sync_stream import Stream
 from ._watchdog import Watchdog
+from ._wish import Messages, Prompt
 from .events import Completion
 from .models import ModelDescription, describing
-from .options import Degrade, Keepalive, Retry, Timeouts, Tls
 from .transport import Transport
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Unpack
 
+    from ._core import ClientOptions
     from ._params import GenerateParams
-
-_STOP_S = 2.0  # how long a stop request may take
 
 
 class Client:
@@ -36,67 +38,40 @@ class Client:
 
     Args:
         url: ``host:port`` of Triton's gRPC port; default ``127.0.0.1:8001``.
-        endpoints: several servers with the same models, instead of ``url``: each request goes to the healthy
-            one with the fewest outstanding requests.
-        timeouts, retry, degrade: defaults of every request; a call's own arguments win.
-        keepalive: pings while a stream is open; None for none.
-        tls: True for the system's roots, or ``Tls`` with material of your own.
-        headers: metadata of every request.
-        tokenizer: folder with a tokenizer.json (or a mapping from model to folder), for bare engines and for
-            rendering chat messages here.
-        channel_options: raw gRPC channel arguments, which win over what this client sets.
         transport: makes the transport of an endpoint, instead of gRPC.
+        options: see ``ClientOptions``.
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
-        endpoints: Sequence[str] | None = None,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008
-        retry: Retry = Retry(),  # noqa: B008
-        degrade: Sequence[Degrade] = (),
-        keepalive: Keepalive | None = Keepalive(),  # noqa: B008
-        tls: Tls | bool | None = None,
-        headers: Mapping[str, str] | None = None,
-        tokenizer: Any = None,
-        channel_options: Sequence[tuple[str, Any]] = (),
         transport: Callable[[str], Transport] | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        self._core = Core(
-            url,
-            endpoints=endpoints,
-            timeouts=timeouts,
-            retry=retry,
-            degrade=degrade,
-            keepalive=keepalive,
-            tls=tls,
-            headers=headers,
-            tokenizer=tokenizer,
-            channel_options=channel_options,
-        )
+        self._core = Core(url, **options)
         self._make_transport = transport or (lambda address: GrpcTransport(address, self._core.channel))
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()
         self._describing = threading.Lock()
-        self._watchdog = Watchdog()
+        self._watchdog = Watchdog(self._probe)
         self._errands: ThreadPoolExecutor | None = None
 
-    # -- generating
+    # Generating
 
     def stream(self, model: str, prompt: Prompt, **params: Unpack[GenerateParams]) -> Stream:
         """Returns the events of the answer as they come. Nothing is sent before the first pull.
 
         Args:
-            model: name of a model of the server: trtbuild's front, NVIDIA's ensemble or BLS, an llmapi model or
-                a bare engine; see ``describe``.
+            model: name of a model of the server: trtbuild's front, NVIDIA's ensemble or BLS, an llmapi model
+                or a bare engine; see ``describe``.
             prompt: text; for bare engines token ids as well.
             params: see ``GenerateParams``.
 
         Raises:
             UsageError: at once, for what cannot be sent. All else is raised while reading.
         """
-        return Stream(self, self._core.call(model, prompt, None, params))
+        return Stream(self, self._core.generation(model, prompt, None, params))
 
     def generate(self, model: str, prompt: Prompt, **params: Unpack[GenerateParams]) -> Completion:
         """Returns the whole answer. It travels as a stream where the model can, so that every limit holds."""
@@ -110,12 +85,21 @@ class Client:
         messages: Messages,
         *,
         stream: Literal[False] = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        client_template: bool = False,
         **params: Unpack[GenerateParams],
     ) -> Completion: ...
 
     @overload
     def chat(
-        self, model: str, messages: Messages, *, stream: Literal[True], **params: Unpack[GenerateParams]
+        self,
+        model: str,
+        messages: Messages,
+        *,
+        stream: Literal[True],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        client_template: bool = False,
+        **params: Unpack[GenerateParams],
     ) -> Stream: ...
 
     def chat(
@@ -133,18 +117,17 @@ class Client:
         The model's own template renders them: at the server where it takes messages, else here, for which
         the client needs ``tokenizer``. ``client_template`` renders here in any case.
         """
-        call = self._core.call(model, None, messages, params, tools=tools, client_template=client_template)
-        reader = Stream(self, call)
+        reader = Stream(self, self._core.generation(model, None, messages, params, tools, client_template))
         if stream:
             return reader
         with reader:
             return reader.result()
 
-    # -- asking
+    # Asking
 
     def describe(self, model: str) -> ModelDescription:
         """Returns what the model is and can do, from its config; read once and kept."""
-        call = self._core.call(model, "-", None, {})
+        call = self._core.generation(model, "-", None, {})
         transport = self._transport(call.attempt())
         try:
             transport.connect(call.connect_s(time.monotonic()))
@@ -154,19 +137,28 @@ class Client:
         finally:
             call.release()
 
-    # -- closing
+    def is_ready(self, model: str | None = None) -> bool:
+        """Whether a server (the one that the next request would go to), or a model of it, is ready now."""
+        call = self._core.generation(model or "-", "-", None, {})
+        method, fields = ("ModelReady", {"name": model}) if model else ("ServerReady", {})
+        call.attempt()
+        answer = self._ask_quietly(call, method, fields)
+        call.release()
+        return answer is not None and bool(answer.ready)
+
+    # Closing
 
     def close(self) -> None:
         """Ends all that runs (its readers get ``ClosedError``) and closes the connections. Idempotent."""
         if self._core.closed or self._core.forked:
             return
         self._core.closed = True
-        for item in self._watchdog.items():
-            if isinstance(item, Stream):
-                item.end(errors.ClosedError("the client was closed while the request ran"))
+        for stream in self._watchdog.items():
+            if isinstance(stream, Stream):
+                stream._end(errors.ClosedError("the client was closed while the request ran"))
+        self._watchdog.stop()
         if self._errands is not None:
             self._errands.shutdown(wait=True)
-        self._watchdog.stop()
         with self._lock:
             transports, self._transports = list(self._transports.values()), {}
         for transport in transports:
@@ -180,17 +172,17 @@ class Client:
     ) -> None:
         self.close()
 
-    # -- for streams
+    # For streams
 
     def _transport(self, endpoint: Endpoint) -> Transport:
-        self._core.check_usable()
-        address = endpoint.address
-        transport = self._transports.get(address)
+        transport = self._transports.get(endpoint.address)
         if transport is None:
             with self._lock:
-                transport = self._transports.get(address)
+                self._core.check_usable()
+                transport = self._transports.get(endpoint.address)
                 if transport is None:
-                    transport = self._transports[address] = self._make_transport(address)
+                    transport = self._make_transport(endpoint.address)
+                    self._transports[endpoint.address] = transport
         return transport
 
     def _describe(self, name: str, transport: Transport, call: Call) -> ModelDescription:
@@ -200,10 +192,10 @@ class Client:
         with self._describing:
             found = self._core.models.get(name)
             if found is None:
-                found = self._core.models[name] = self._ask(name, transport, call)
+                found = self._core.models[name] = self._read_config(name, transport, call)
         return found
 
-    def _ask(self, name: str, transport: Transport, call: Call) -> ModelDescription:
+    def _read_config(self, name: str, transport: Transport, call: Call) -> ModelDescription:
         dialogue = describing(name)
         wanted = next(dialogue)
         while True:
@@ -220,22 +212,55 @@ class Client:
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
 
-    def _tell_engine(self, call: Call) -> None:
-        """Sends the stop request of a call whose engine does not see that the RPC is cancelled."""
-        engine, endpoint = call.stop_engine, call.endpoint
-        if engine is None or endpoint is None:
-            return
+    def _ask_quietly(self, call: Call, method: str, fields: Mapping[str, str]) -> Message:
+        """The answer to a question about the server, or None if there is none in time."""
+        try:
+            assert call.endpoint is not None
+            transport = self._transport(call.endpoint)
+            return next(transport.call(method, METHODS[method].request(**fields), FACTS_S, call.metadata))
+        except Exception:
+            return None
+
+    def _errand(self, work: Callable[..., object], *args: object) -> None:
+        """Runs something for which nobody waits."""
         with self._lock:
             if self._errands is None:
                 self._errands = ThreadPoolExecutor(1, thread_name_prefix="tritonstream-errands")
-            self._errands.submit(self._stop, self._transports[endpoint.address], engine, call)
+            self._errands.submit(work, *args)
+
+    def _tell_engine(self, call: Call) -> None:
+        """Sends the stop request of a call whose engine does not see that the RPC is cancelled."""
+        engine, endpoint = call.stop_engine, call.endpoint
+        if engine is not None and endpoint is not None:
+            self._errand(self._stop, self._transport(endpoint), engine, call)
 
     def _stop(self, transport: Transport, engine: str, call: Call) -> None:
         try:
             model = self._describe(engine, transport, call)
             method = "ModelStreamInfer" if model.decoupled else "ModelInfer"
-            for _ in transport.call(method, call.stop_message(model), _STOP_S, call.metadata):
+            for _ in transport.call(method, call.stop_message(model), STOP_S, call.metadata):
                 pass
-        except Exception as exc:  # nobody waits for it; the request ends by itself later
-            if not isinstance(exc, errors.TritonStreamError) and transport.translate(exc, None) is None:
-                raise
+        except Exception as exc:  # the request ends by itself later
+            transport.translate(exc, None)
+
+    def _look_after_endpoints(self) -> None:
+        """Sees to it that unhealthy endpoints are probed."""
+        due = self._core.pool.next_probe()
+        if due is not None:
+            self._watchdog.notice(due)
+
+    def _probe(self, now: float) -> float:
+        """Looks after unhealthy endpoints, on the watchdog's thread; returns when to look again."""
+        pool = self._core.pool
+        for endpoint in pool.to_probe(now):
+            self._errand(self._probe_one, endpoint)
+        return pool.next_probe() or math.inf
+
+    def _probe_one(self, endpoint: Endpoint) -> None:
+        try:
+            transport = self._transport(endpoint)
+            transport.connect(FACTS_S)
+            ready = next(transport.call("ServerReady", METHODS["ServerReady"].request(), FACTS_S, ())).ready
+        except Exception:
+            ready = False
+        self._core.pool.probed(endpoint, time.monotonic(), ready)

@@ -5,42 +5,31 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import errors
 from ._call import Call
-from .events import Completion, Event, Origin, TextDelta
+from ._stream_base import DRAIN_S, StreamBase, open_questions
+from .events import Completion, Event, TextDelta
 
 if TYPE_CHECKING:
-    from ._proto import Message
     from ._sync import Client
     from .transport import Rpc
 
-DRAIN_S = 1.0  # how long a server may take to close a stream after its final response
 
-
-class Stream:
+class Stream(StreamBase):
     """The events of one request, as they come.
 
-    Iterate it, or its ``text_deltas()``; use it as a context manager, so that leaving early cancels the request.
-    ``cancel`` may be called from any thread, at any time, any number of times.
+    Iterate it, or its ``text_deltas()``; use it as a context manager, so that leaving early cancels the
+    request. One thread reads; ``cancel`` may be called from any.
     """
 
     def __init__(self, client: Client, call: Call) -> None:
-        self._client = client
-        self._call = call
+        super().__init__(client, call)
         self._watchdog = client._watchdog
-        self._rpc: Rpc | None = None
-        self._sent: Message = None
-        self._ready: deque[Event] = deque()
-        self._cancelled = False  # by the caller
-        self._verdict: errors.TritonStreamError | None = None  # why it was ended from outside
-        self._finished = False
         self._lock = threading.Lock()
-        self._wake: threading.Event | None = None
         self._drain_until = math.inf
 
     def __iter__(self) -> Iterator[Event]:
@@ -62,30 +51,10 @@ class Stream:
 
     def result(self) -> Completion:
         """Reads to the end and returns the whole answer."""
-        for _ in self:
-            pass
+        while not self._finished:
+            self._pump()
+            self._ready.clear()
         return self._call.completion
-
-    @property
-    def completion(self) -> Completion:
-        """The answer so far."""
-        return self._call.completion
-
-    @property
-    def origin(self) -> Origin | None:
-        """Model, endpoint and degrade step that this answer comes from; None before the first pull."""
-        return self._call.origin
-
-    @property
-    def request_id(self) -> str:
-        """The id on the wire."""
-        return self._call.request_id
-
-    def cancel(self) -> None:
-        """Stops the request. A reader gets what has arrived, then ``Finish("cancelled")``."""
-        if not self._finished:
-            self._cancelled = True
-            self._abort()
 
     def close(self) -> None:
         """Stops the request if it still runs, and frees what it holds. Nothing can be read afterwards."""
@@ -103,57 +72,31 @@ class Stream:
 
     def __del__(self) -> None:
         if not getattr(self, "_finished", True):
-            self.cancel()
+            self.close()
 
-    def _abort(self) -> None:
-        rpc, wake = self._rpc, self._wake
-        if rpc is not None:
-            if not self._call.over:
-                self._client._tell_engine(self._call)
-            rpc.cancel()
-        if wake is not None:
-            wake.set()
-
-    # What the watchdog calls, from its own thread.
+    # For the watchdog, in its own thread.
 
     def due(self) -> float:
         if self._verdict is not None or self._finished:
             return math.inf
-        return self._call.clock.due() if self._drain_until == math.inf else self._drain_until
+        return self._drain_until if self._draining else self._call.clock.due()
 
     def expire(self, now: float) -> None:
-        if self._drain_until < math.inf:
-            self.end(errors.ProtocolError("the server did not close the stream after its final response"))
-        elif error := self._call.clock.expire(now):
-            self.end(error)
-
-    def end(self, error: errors.TritonStreamError) -> None:
-        """Ends the request for a reason that its reader will see."""
-        self._verdict = error
-        self._abort()
+        self._expire(now)
 
     # The work, in the reader's thread.
 
     def _pump(self) -> None:
         """Waits for one message and turns it into events; or opens, retries or ends the request."""
-        call = self._call
         try:
-            if call.over:
+            if self._call.over:
                 self._drain()
                 return
             rpc = self._rpc or self._open()
-            due = call.clock.wait(time.monotonic())
+            due = self._call.clock.wait(time.monotonic())
             if due < self._watchdog.wakes_at:
                 self._watchdog.notice(due)
-            message = next(rpc, None)
-            if message is None:
-                self._ready.extend(call.ended(time.monotonic()))
-                self._release()
-                return
-            self._ready.extend(call.received(message, time.monotonic()))
-            if call.stopped_early:
-                rpc.cancel()
-                self._release()
+            self._take(next(rpc, None), rpc)
         except Exception as exc:
             self._recover(exc)
 
@@ -164,79 +107,55 @@ class Stream:
         transport = client._transport(call.attempt())
         transport.connect(call.connect_s(time.monotonic()))
         model = client._describe(call.model, transport, call)
-        sending = call.begin(model, client._core.codec(model, call.wish), time.monotonic())
+        sending = call.begin(model, client._core.codec(model, call.task), time.monotonic())
+        for method, message in sending.before:
+            next(transport.call(method, message, sending.timeout_s, sending.metadata))
         self._check_wanted()
         self._sent = sending.message
-        self._rpc = transport.call(sending.method, sending.message, sending.timeout_s, sending.metadata)
+        rpc: Rpc = transport.call(sending.method, sending.message, sending.timeout_s, sending.metadata)
+        self._rpc = rpc
         if (
             self._cancelled or self._verdict is not None
         ):  # since then: the other thread may have missed the RPC
-            self._rpc.cancel()
-        return self._rpc
-
-    def _check_wanted(self) -> None:
-        if self._verdict is not None:
-            raise self._verdict
-        if self._cancelled:
-            raise errors.ClosedError("cancelled before it was sent")
+            rpc.cancel()
+        return rpc
 
     def _recover(self, exc: Exception) -> None:
         """After a failure: the cancelled end, a pause before another attempt, or the typed error."""
-        call, now = self._call, time.monotonic()
-        if self._cancelled:
-            self._ready.extend(call.cancelled(now))
-            self._release()
-            return
-        error = self._verdict or self._translate(exc)
+        error = self._error(exc)
         if error is None:
-            self._release()
-            raise exc
-        if self._rpc is not None:
-            self._rpc.cancel()
-            self._rpc = None
-        self._client._core.forget(call.model, error)
-        try:
-            pause = call.failed(error, now)
-        except errors.TritonStreamError as final:
-            self._release()
-            if final.__cause__ is None and final is not exc:
-                final.__cause__ = exc
-            raise
-        self._verdict = None
-        self._pause(pause)
-
-    def _translate(self, exc: Exception) -> errors.TritonStreamError | None:
-        if isinstance(exc, errors.TritonStreamError):
-            return exc
-        endpoint = self._call.endpoint
-        return self._client._transport(endpoint).translate(exc, self._sent) if endpoint is not None else None
-
-    def _pause(self, seconds: float) -> None:
-        if seconds > 0:
+            return
+        answers = [
+            self._client._ask_quietly(self._call, *question)
+            for question in open_questions(error, self._call.model)
+        ]
+        if answers:
+            error = self._settle(error, *answers)
+        pause = self._fail(error, exc)
+        if pause > 0:
             self._wake = threading.Event()
             if not self._cancelled and self._verdict is None:
-                self._wake.wait(seconds)
+                self._wake.wait(pause)
 
     def _drain(self) -> None:
         """After the final response: sees the stream closed, so that nothing of it stays behind."""
         self._drain_until = time.monotonic() + DRAIN_S
+        self._draining = True
         self._watchdog.notice(self._drain_until)
-        rpc = self._rpc
         try:
-            for extra in rpc or ():
+            for extra in self._rpc:
                 self._call.received(extra, time.monotonic())
         except errors.ProtocolError:
             raise
-        except Exception:
-            if rpc is not None:  # the answer is whole; how the stream closes no longer matters
-                rpc.cancel()
-        finally:
-            self._release()
+        except Exception:  # the answer is whole; how the stream closes no longer matters
+            self._rpc.cancel()
+        self._release()
 
-    def _release(self) -> None:
+    def _release(self, error: BaseException | None = None) -> None:
         with self._lock:
             if self._finished:
                 return
             self._finished = True
         self._call.release()
+        self._call.abandoned(error)
         self._watchdog.forget(self)

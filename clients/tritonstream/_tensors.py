@@ -28,13 +28,12 @@ FORMATS: Final = {  # Triton's dtype → (struct code, bytes, numpy name); KServ
     "FP32": ("f", 4, "float32"),
     "FP64": ("d", 8, "float64"),
 }
-_FLOATS: Final = frozenset({"FP16", "FP32", "FP64"})
-_LENGTH: Final = struct.Struct("<I")
+LENGTH: Final = struct.Struct("<I")
 
 
 def pack_bytes(items: Sequence[bytes]) -> bytes:
     """Returns the elements of a BYTES tensor, each behind its length."""
-    return b"".join(part for item in items for part in (_LENGTH.pack(len(item)), item))
+    return b"".join(part for item in items for part in (LENGTH.pack(len(item)), item))
 
 
 def unpack_bytes(raw: bytes) -> list[bytes]:
@@ -46,13 +45,18 @@ def unpack_bytes(raw: bytes) -> list[bytes]:
     items = []
     at, end = 0, len(raw)
     while at + 4 <= end:
-        (size,) = _LENGTH.unpack_from(raw, at)
+        (size,) = LENGTH.unpack_from(raw, at)
         at += 4
         items.append(raw[at : at + size])
         at += size
     if at != end:
         raise ProtocolError(f"a BYTES tensor of {end} bytes is cut: its lengths add up to {at}")
     return items
+
+
+def is_one(raw: bytes) -> bool:
+    """Whether these are the bytes of exactly one BYTES element."""
+    return len(raw) >= 4 and LENGTH.unpack_from(raw)[0] + 4 == len(raw)
 
 
 def pack(name: str, dtype: str, values: Sequence[Any]) -> bytes:
@@ -100,10 +104,6 @@ def unpack(dtype: str, raw: bytes) -> tuple[Any, ...]:
     if rest:
         raise ProtocolError(f"a {dtype} tensor has {len(raw)} bytes, no multiple of {size}")
     return struct.unpack(f"<{count}{code}", raw)
-
-
-def is_float(dtype: str) -> bool:
-    return dtype in _FLOATS
 
 
 def to_array(dtype: str, shape: Sequence[int], raw: bytes) -> np.ndarray[Any, Any]:

@@ -16,44 +16,59 @@ class Clock:
     ``total_s`` counts always.
     """
 
-    __slots__ = ("_begun", "_end", "_first", "_gap", "_last", "_limits", "_responses", "_waiting", "_whole")
+    __slots__ = (
+        "_begun",
+        "_between_s",
+        "_end",
+        "_gap_s",
+        "_limits",
+        "_responses",
+        "_silence_s",
+        "_waiting",
+        "first",
+    )
 
     def __init__(self, limits: Timeouts, now: float) -> None:
         self._limits = limits
         self._begun = now
         self._end = math.inf if limits.total_s is None else now + limits.total_s
-        self._first: float | None = None
-        self._last: float | None = None
-        self._gap = 0.0
+        self._silence_s = math.inf  # the limit of the phase: until the first response, or between two
+        self._between_s = math.inf
+        self._waiting: float | None = None  # since when the reader waits
+        self._gap_s = 0.0
         self._responses = 0
-        self._waiting: float | None = None
-        self._whole = False
+        self.first: float | None = None  # when the first content came
 
     def attempt(self, *, whole: bool) -> None:
-        """A request is about to be sent. ``whole``: the answer comes in one piece, so only ``total_s`` bounds it."""
-        self._whole = whole
+        """A request is about to be sent.
+
+        ``whole``: the answer comes in one piece, so only ``total_s`` bounds it.
+        """
+        first, between = self._limits.first_token_s, self._limits.between_tokens_s
+        self._silence_s = math.inf if whole or first is None else first
+        self._between_s = math.inf if whole or between is None else between
         self._waiting = None
 
     def wait(self, now: float) -> float:
-        """The reader waits from now on. Returns the time at which ``expire`` has something to say."""
-        if self._waiting is None:
-            self._waiting = now
-        return self.due()
+        """The reader waits from now on. Returns the time at which ``expire`` will have something to say."""
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = now
+        due = waiting + self._silence_s
+        return due if due < self._end else self._end
 
     def due(self) -> float:
-        if self._waiting is None or self._whole:
-            return self._end
-        silence = self._limits.first_token_s if self._first is None else self._limits.between_tokens_s
-        return self._end if silence is None else min(self._end, self._waiting + silence)
+        return self._end if self._waiting is None else min(self._end, self._waiting + self._silence_s)
 
     def arrived(self, now: float) -> None:
         """A message with content came."""
         self._responses += 1
-        if self._first is None:
-            self._first = now
-        elif self._waiting is not None:
-            self._gap = max(self._gap, now - self._waiting)
-        self._last = now
+        waiting = self._waiting
+        if self.first is None:
+            self.first = now
+            self._silence_s = self._between_s
+        elif waiting is not None and now - waiting > self._gap_s:
+            self._gap_s = now - waiting
         self._waiting = None
 
     def expire(self, now: float) -> errors.TimeoutExceeded | None:
@@ -61,9 +76,9 @@ class Clock:
         limits = self._limits
         if now >= self._end:
             return errors.TotalTimeout(f"the answer was not complete within total_s={limits.total_s:g}")
-        if self._waiting is None or self._whole or now < self.due():
+        if now < self.due():
             return None
-        if self._first is None:
+        if self.first is None:
             return errors.FirstTokenTimeout(f"no token within first_token_s={limits.first_token_s:g}")
         return errors.BetweenTokensTimeout(f"nothing for between_tokens_s={limits.between_tokens_s:g}")
 
@@ -72,5 +87,5 @@ class Clock:
         return None if self._end == math.inf else max(0.0, self._end - now)
 
     def timings(self, now: float, server_ns: dict[str, int]) -> Timings:
-        first = None if self._first is None else self._first - self._begun
-        return Timings(first, now - self._begun, self._responses, self._gap, server_ns)
+        first = None if self.first is None else self.first - self._begun
+        return Timings(first, now - self._begun, self._responses, self._gap_s, server_ns)

@@ -141,8 +141,12 @@ class ModelNotFound(ServerError):
     """The server has no model of this name and version."""
 
 
-class ModelNotReady(ServerError):
-    """The model exists and cannot be used now."""
+class Unavailable(ServerError):
+    """The server is there and says that it cannot answer now."""
+
+
+class ModelNotReady(Unavailable):
+    """The model cannot be used now: it loads, was unloaded, or failed to load."""
 
 
 class InvalidRequest(ServerError):

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ._call import Metadata
     from ._proto import Message
+    from ._settings import Metadata
     from .errors import TritonStreamError
 
 

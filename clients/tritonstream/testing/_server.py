@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from .._proto import METHODS, grpc, service_pb2
+from .._proto import METHODS, grpc, grpc_aio, service_pb2
 from ..models import ModelKind
 from ._configs import config_of
 from ._faults import Fault
@@ -55,6 +55,7 @@ class FakeTriton:
         self.served: list[Served] = []
         self.calls: dict[str, int] = {}
         self.ready = True
+        self.version = "2.51.0"
         self._port = port
         self._credentials = credentials
         self._max_message_bytes = max_message_bytes
@@ -117,7 +118,7 @@ class FakeTriton:
         return True
 
     async def _start(self) -> None:
-        self._server = grpc.aio.server(
+        self._server = grpc_aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._max_message_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -142,6 +143,8 @@ class FakeTriton:
         if method == "ModelReady":
             model = self.models.get(request.name)
             return response(ready=model is not None and model.ready)
+        if method == "ServerMetadata":
+            return response(name="fake", version=self.version)
         if method == "ModelConfig":
             model = await self._find(request.name, context)
             return response(config=config_of(request.name, model))
@@ -196,7 +199,7 @@ class FakeTriton:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
 
     def _record(self, request: Any, context: Any) -> Served:
-        headers = {key: value for key, value in context.invocation_metadata() or ()}
+        headers = dict(context.invocation_metadata() or ())
         served = Served(request.model_name, request.id, read_inputs(request), headers)
         self.served.append(served)
         return served
@@ -257,7 +260,7 @@ class FakeTriton:
 
     async def _write(self, context: Any, response: Any, served: Served) -> None:
         served.sent += 1
-        with contextlib.suppress(grpc.aio.InternalError):  # the client has left, and an ensemble runs on
+        with contextlib.suppress(grpc_aio.InternalError):  # the client has left, and an ensemble runs on
             await context.write(service_pb2.ModelStreamInferResponse(infer_response=response))
 
     async def _fail(self, fault: Fault, request: Any, context: Any, *, unary: bool) -> None:
@@ -308,7 +311,7 @@ def _spoiled(fault: Fault | None, number: int, responses: list[Any]) -> list[Any
     return responses
 
 
-class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+class _Handler:
     """Dispatches by method name."""
 
     def __init__(self, fake: FakeTriton) -> None:

@@ -1,0 +1,72 @@
+"""How a request is carried out: the client's own settings, with what a call overrides."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .errors import UsageError
+from .hooks import Hooks
+from .options import Degrade, Retry, Timeouts
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    retry: Retry = field(default_factory=Retry)
+    degrade: Sequence[Degrade] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hooks: tuple[Hooks, ...] = ()
+
+    def with_overrides(self, params: Mapping[str, Any]) -> Settings:
+        """These settings with those among the keyword arguments of a call.
+
+        Raises:
+            UsageError: for values of the wrong type.
+        """
+        changes: dict[str, Any] = {}
+        for name, kind in (("timeouts", Timeouts), ("retry", Retry)):
+            if name in params:
+                changes[name] = _checked(name, params[name], kind)
+        if "degrade" in params:
+            changes["degrade"] = tuple(_checked("degrade", step, Degrade) for step in params["degrade"])
+        if "headers" in params:
+            changes["headers"] = {**self.headers, **params["headers"]}
+        if "deadline_s" in params:
+            timeouts = changes.get("timeouts", self.timeouts)
+            try:
+                changes["timeouts"] = replace(timeouts, total_s=params["deadline_s"])
+            except (TypeError, ValueError) as exc:
+                raise UsageError(
+                    f"deadline_s is {params['deadline_s']!r}; it must be seconds above 0"
+                ) from exc
+        return replace(self, **changes) if changes else self
+
+
+def _checked(name: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} takes {kind.__name__}(...), not {value!r}")
+    return value
+
+
+_numbers = itertools.count(1)
+_prefix = ""
+
+
+def _draw_prefix() -> None:
+    """Ids are unique among all clients of a server, in this process and in forked ones."""
+    global _prefix
+    _prefix = os.urandom(6).hex()
+
+
+_draw_prefix()
+os.register_at_fork(after_in_child=_draw_prefix)
+
+
+def new_request_id() -> str:
+    return f"{_prefix}-{next(_numbers)}"

@@ -1,0 +1,172 @@
+"""What streams of both clients share: state, leaving early, and what becomes of a failure. No I/O but cancelling."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from . import errors
+from ._call import Call
+from ._status import is_open, parse_version, settle
+from .events import Completion, Event, Origin
+from .models import ModelDescription
+
+if TYPE_CHECKING:
+    from ._proto import Message
+
+DRAIN_S = 1.0  # how long a server may take to close a stream after its final response
+FACTS_S = 1.0  # how long it may take to say whether a model is ready
+STOP_S = 2.0  # how long a stop request may take
+
+
+class StreamBase:
+    """State of one request.
+
+    It is ended from outside in two ways: by the caller (``_cancelled``; the reader sees an ordinary end) or for
+    a reason that the reader must see (``_verdict``: a limit, the client's close).
+    """
+
+    def __init__(self, client: Any, call: Call) -> None:
+        self._client = client
+        self._call = call
+        self._rpc: Any = None
+        self._sent: Message = None
+        self._ready: deque[Event] = deque()
+        self._cancelled = False
+        self._verdict: errors.TritonStreamError | None = None
+        self._finished = False
+        self._wake: Any = None  # an Event while it pauses between attempts
+        self._draining = False
+
+    @property
+    def completion(self) -> Completion:
+        """The answer so far."""
+        return self._call.completion
+
+    @property
+    def origin(self) -> Origin | None:
+        """Model, endpoint and degrade step that this answer comes from; None before the first pull."""
+        return self._call.origin
+
+    @property
+    def model(self) -> ModelDescription | None:
+        """What the model is and can do, cancelling among it; None before the first pull."""
+        return self._call.description
+
+    @property
+    def request_id(self) -> str:
+        """The id on the wire."""
+        return self._call.request_id
+
+    def cancel(self) -> None:
+        """Stops the request. A reader gets what has arrived, then ``Finish("cancelled")``.
+
+        May be called at any time, any number of times.
+        """
+        if not self._finished:
+            self._cancelled = True
+            self._abort()
+
+    def _end(self, error: errors.TritonStreamError) -> None:
+        """Ends the request for a reason that its reader will see."""
+        self._verdict = error
+        self._abort()
+
+    def _abort(self) -> None:
+        if self._rpc is not None:
+            if not self._call.over:
+                self._client._tell_engine(self._call)
+            self._rpc.cancel()
+        if self._wake is not None:
+            self._wake.set()
+
+    def _expire(self, now: float) -> bool:
+        """Ends the request if it has reached a limit; says whether it did."""
+        error: errors.TritonStreamError | None
+        if self._draining:
+            error = errors.ProtocolError("the server did not close the stream after its final response")
+        else:
+            error = self._call.clock.expire(now)
+        if error is not None:
+            self._end(error)
+        return error is not None
+
+    def _check_wanted(self) -> None:
+        if self._verdict is not None:
+            raise self._verdict
+        if self._cancelled:
+            raise errors.ClosedError("cancelled before it was sent")
+
+    def _take(self, message: Message, rpc: Any) -> None:
+        """Reads one message; None is the end of the stream."""
+        call, now = self._call, time.monotonic()
+        if message is None:
+            self._ready.extend(call.ended(now))
+            self._release()
+            return
+        self._ready.extend(call.received(message, now))
+        if call.over and call.stopped_early:
+            self._client._tell_engine(call)
+            rpc.cancel()
+            self._release()
+
+    def _error(self, exc: BaseException) -> errors.TritonStreamError | None:
+        """What a failure means; None if it is only the echo of the caller's leaving, and all is done."""
+        if self._cancelled:
+            self._ready.extend(self._call.cancelled(time.monotonic()))
+            self._release()
+            return None
+        error = self._verdict or self._translate(exc)
+        if error is None:
+            self._release(exc)
+            raise exc
+        return error
+
+    def _translate(self, exc: BaseException) -> errors.TritonStreamError | None:
+        if isinstance(exc, errors.TritonStreamError):
+            return exc
+        endpoint = self._call.endpoint
+        if endpoint is None or not isinstance(exc, Exception):
+            return None
+        translated: errors.TritonStreamError | None = self._client._transport(endpoint).translate(
+            exc, self._sent
+        )
+        return translated
+
+    def _settle(
+        self, error: errors.TritonStreamError, ready: Message, metadata: Message
+    ) -> errors.TritonStreamError:
+        """Settles an open error by what the server answered; None where it did not."""
+        reader = self._call.reader
+        return settle(
+            error,
+            model_ready=None if ready is None else bool(ready.ready),
+            server_version=() if metadata is None else parse_version(metadata.version),
+            heard=reader is not None and reader.heard,
+        )
+
+    def _fail(self, error: errors.TritonStreamError, exc: BaseException) -> float:
+        """Ends the attempt; returns the pause before the next one, or raises the error."""
+        if self._rpc is not None:
+            self._rpc.cancel()
+            self._rpc = None
+        self._client._core.forget(self._call.model, error)
+        try:
+            pause = self._call.failed(error, time.monotonic())
+        except errors.TritonStreamError as final:
+            self._release(final)
+            if final.__cause__ is None and final is not exc:
+                final.__cause__ = exc
+            raise
+        self._verdict = None
+        self._client._look_after_endpoints()
+        return pause
+
+    def _release(self, error: BaseException | None = None) -> None:
+        raise NotImplementedError
+
+
+def open_questions(error: errors.TritonStreamError, model: str) -> list[tuple[str, dict[str, str]]]:
+    """What to ask the server about an error: (method, fields of its request)."""
+    return [("ModelReady", {"name": model}), ("ServerMetadata", {})] if is_open(error) else []

@@ -1,0 +1,61 @@
+"""What the caller wants generated, whichever model does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Union
+
+from ._params import as_strings, check
+from .errors import UsageError
+
+Prompt = Union[str, Sequence[int]]  # noqa: UP007  (evaluated on 3.10 by documentation tools)
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A prompt or chat messages, and parameters.
+
+    Raises:
+        UsageError: for what no model can do.
+    """
+
+    prompt: Prompt | None
+    messages: Messages | None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] | None = None
+    client_template: bool = False  # render messages here although the model could
+
+    def __post_init__(self) -> None:
+        check(self.params)
+        if self.messages is not None:
+            _check_messages(self.messages)
+        elif isinstance(self.prompt, str):
+            if not self.prompt:
+                raise UsageError("the prompt is empty")
+        elif isinstance(self.prompt, (bytes, bytearray)):
+            raise UsageError("the prompt is bytes; decode it to str first")
+        elif self.prompt is None or not isinstance(self.prompt, Sequence):
+            raise UsageError(
+                f"the prompt is {type(self.prompt).__name__}; give text, or token ids for an engine"
+            )
+
+    def shortened(self, max_tokens: int) -> Wish:
+        """The same with at most ``max_tokens``."""
+        smaller = min(max_tokens, self.params.get("max_tokens", max_tokens))
+        return replace(self, params={**self.params, "max_tokens": smaller})
+
+    @property
+    def stops(self) -> list[str]:
+        return as_strings("stop", self.params.get("stop") or ())
+
+
+def _check_messages(messages: Messages) -> None:
+    if isinstance(messages, (str, bytes)) or not isinstance(messages, Sequence):
+        raise UsageError("messages is a list of {'role': ..., 'content': ...}")
+    if not messages:
+        raise UsageError("messages is empty; give at least one {'role': ..., 'content': ...}")
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping) or "role" not in message:
+            raise UsageError(f"message {number} is {message!r}; it must be a mapping with a role")
