@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from trtbuild.build.vision_weights import write_vision_assets
 from trtbuild.plan.model import LlmPlan, Plan
 from trtbuild.prepare import Prepared
 from trtbuild.repository.compose import compose
@@ -35,13 +36,20 @@ def generate(
     """
     with tempfile.TemporaryDirectory(prefix="trtbuild-") as scratch:
         assets = {**text_assets(prepared.plan, Path(scratch)), **(kept_assets or {})}
+        weights = dict(prepared.weights)
+        for vision in prepared.plan.visions:
+            if all(network.model in weights for network in vision.networks):
+                assets[vision.name], served = write_vision_assets(
+                    vision, weights, Path(scratch) / vision.name
+                )
+                weights.update(served)
         if dry_run:
             repository, _ = compose(
-                prepared.plan, prepared.spec, text_assets=assets, weights=prepared.weights, names=names
+                prepared.plan, prepared.spec, text_assets=assets, weights=weights, names=names
             )
             return tuple(repository.folders())
         return write_repository(
-            prepared.plan, prepared.spec, output, text_assets=assets, weights=prepared.weights, names=names
+            prepared.plan, prepared.spec, output, text_assets=assets, weights=weights, names=names
         )
 
 
@@ -52,14 +60,11 @@ def text_assets(plan: Plan, scratch: Path) -> dict[str, Path]:
 
 
 def _tokenizer(llm: LlmPlan, scratch: Path) -> Path | None:
-    weights = Path(llm.weights_path) if llm.weights_path else None
-    if weights is not None and weights.suffix == ".gguf":
-        from trtbuild.build.text_assets import write_text_assets
+    from trtbuild.build.text_assets import write_text_assets
 
-        scratch.mkdir()
-        write_text_assets(weights, scratch)
-        return scratch
-    for folder in (weights, Path(llm.source)):
-        if folder is not None and (folder / "tokenizer.json").is_file():
-            return folder
+    for source in filter(None, (llm.weights_path, llm.source)):
+        path = Path(source)
+        if path.suffix == ".gguf" or (path / "tokenizer.json").is_file():
+            write_text_assets(path, scratch)
+            return scratch
     return None

@@ -59,6 +59,11 @@ class NetworkRow(_Frozen):
     max_queue_delay_us: int
     workspace: WorkspaceRow
 
+    @property
+    def read_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that the front asks for."""
+        return ("best_id", "best_score") if self.best_of else tuple(output.name for output in self.outputs)
+
 
 class FrontRow(_Frozen):
     """The model that decodes pictures and calls the networks; figures are of one instance."""
@@ -68,6 +73,7 @@ class FrontRow(_Frozen):
     decode_bytes_per_pixel: int
     host_bytes: int
     output_bytes: int
+    parameters: dict[str, str]  # of its Triton config
 
 
 class PipelineRow(_Frozen):

@@ -10,7 +10,7 @@ from trtbuild.catalog.vision import TensorRow, pipeline
 from trtbuild.errors import RepositoryError
 from trtbuild.plan.model import NetworkPlan, VisionPlan
 from trtbuild.repository.contents import Content, Linked, ModelFolder, ModelUnit, Text
-from trtbuild.repository.llm import ENGINE_ADDRESS, own_tensors
+from trtbuild.repository.llm import own_tensors
 from trtbuild.repository.render import model_code, render_config
 from trtbuild.spec import Target
 
@@ -41,9 +41,13 @@ def vision_unit(
 def _front(plan: VisionPlan, origin: str, assets: Path | None) -> ModelFolder:
     kind = f"vision_{plan.pipeline}"
     inputs, outputs = own_tensors(kind)
-    parameters = {"engine_address": ENGINE_ADDRESS, "max_picture_pixels": str(plan.max_picture_pixels)}
+    row = pipeline(plan.pipeline)
+    parameters = {"max_picture_pixels": str(plan.max_picture_pixels), **row.front.parameters}
     for network in plan.networks:
+        entry = row.network(network.role)
         parameters[f"{network.role}_model"] = network.model
+        parameters[f"{network.role}_input"] = entry.inputs[0].name
+        parameters[f"{network.role}_outputs"] = ",".join(entry.read_outputs)
         parameters[f"{network.role}_max_batch_size"] = str(network.max_batch_size)
     text, config = render_config(
         kind,
