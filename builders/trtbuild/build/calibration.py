@@ -49,16 +49,17 @@ class Calibration:
     source: str
     note: str = ""
 
-    def write(self, folder: Path) -> Path:
-        """Writes ``train.jsonl`` into ``folder``, which is replaced as a whole; returns the file."""
+    @property
+    def content(self) -> str:
+        """Content of ``train.jsonl``; ASCII, so that it can be quoted in a script."""
+        return "".join(json.dumps({"text": text}) + "\n" for text in self.texts)
+
+    def write(self, folder: Path) -> None:
+        """Writes ``train.jsonl`` into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / FILE_NAME
-        partial = path.with_suffix(".partial")
-        partial.write_text(
-            "".join(json.dumps({"text": text}) + "\n" for text in self.texts), encoding="utf-8"
-        )
-        partial.replace(path)
-        return path
+        partial = folder / f"{FILE_NAME}.partial"
+        partial.write_text(self.content, encoding="utf-8")
+        partial.replace(folder / FILE_NAME)
 
 
 def load_calibration(

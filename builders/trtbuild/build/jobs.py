@@ -1,0 +1,154 @@
+"""What is to be done for one language model: where its weights come from, the commands, the text to calibrate
+on.
+
+``plan_job`` decides it once; the runner (``steps.py``) and the script for another machine (``script.py``)
+read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibration
+from trtbuild.build.checkpoints import Checkpoint, read_checkpoint
+from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
+from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
+from trtbuild.build.routes import choose_sibling, note_for_sibling, route
+from trtbuild.catalog.models import ModelRecord, Sibling, find_model
+from trtbuild.errors import BuildError, CatalogError
+from trtbuild.plan.model import LlmPlan
+from trtbuild.spec import Target
+
+DEFAULT_REVISION = "main"
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a user may decide about a build.
+
+    Attributes:
+        revision: branch, tag or commit on the hub.
+        calibrate: make our own quantisation even where a published checkpoint exists.
+        calibration: JSONL or text file; None: the shipped texts. field, samples, tokens: see
+        ``load_calibration``.
+        group_size: for AWQ; None: the format's default.
+        on_cpu: quantise with modelopt here instead of TensorRT-LLM's quantize.py on a GPU.
+    """
+
+    revision: str = DEFAULT_REVISION
+    calibrate: bool = False
+    calibration: Path | None = None
+    calibration_field: str | None = None
+    calibration_samples: int | None = None
+    calibration_tokens: int = DEFAULT_TOKENS
+    group_size: int | None = None
+    on_cpu: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """The build of one model. ``llm.source`` is what is fetched, which may be a published sibling."""
+
+    llm: LlmPlan
+    commands: tuple[Command, ...]
+    recipe: Recipe
+    folder: Path | None = None  # weights on this machine; None: fetched
+    calibration: Calibration | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def plan_job(
+    llm: LlmPlan, *, target: Target, version: str, options: JobOptions | None = None, examples: str = EXAMPLES
+) -> Job:
+    """Decides how one model is built.
+
+    Raises:
+        BuildError, CatalogError, ModelSourceError: there is no way from the model's weights to the target.
+    """
+    options = options or JobOptions()
+    folder = local_folder(llm)
+    notes: list[str] = []
+    if folder is not None:
+        checkpoint = read_checkpoint(folder)
+    else:
+        checkpoint = _on_the_hub(llm, target, version, options, notes)
+        llm = llm.model_copy(update={"source": checkpoint.folder.as_posix()})
+    recipe = route(checkpoint, quant=llm.quant, target=target, version=version, group_size=options.group_size)
+    calibration = None
+    if recipe.method == "quantise" or llm.kv_dtype == "int8":
+        calibration = load_calibration(
+            options.calibration,
+            quant=llm.quant,
+            samples=options.calibration_samples,
+            field=options.calibration_field,
+        )
+        notes += [calibration.note] if calibration.note else []
+        recipe = replace(
+            recipe,
+            calibration_samples=len(calibration.texts),
+            calibration_tokens=options.calibration_tokens,
+            # quantize.py writes no Hugging Face checkpoint in the versions that have the target engine only.
+            quantiser="cpu" if options.on_cpu or target is Target.LLMAPI else "container",
+        )
+    recipe = replace(recipe, revision=None if folder is not None else options.revision)
+    commands = llm_commands(
+        llm,
+        target=target,
+        version=version,
+        model_type=checkpoint.model_type,
+        recipe=recipe,
+        examples=examples,
+    )
+    return Job(llm, commands, recipe, folder, calibration, tuple(notes))
+
+
+def local_folder(llm: LlmPlan) -> Path | None:
+    """The folder of weights that a plan names, where it names one on this machine."""
+    for place in (llm.weights_path, llm.source):
+        if place is not None and (Path(place) / "config.json").is_file():
+            return Path(place).resolve()
+    return None
+
+
+def _on_the_hub(
+    llm: LlmPlan, target: Target, version: str, options: JobOptions, notes: list[str]
+) -> Checkpoint:
+    """What a repository of the hub holds according to the catalogue; it is checked again once it is
+    fetched.
+    """
+    try:
+        record = find_model(llm.source)
+    except CatalogError as exc:
+        raise BuildError(
+            f"{llm.source} is in no catalogue, so its way to an engine is not known here",
+            "fetch it, and give the folder with --weights",
+        ) from exc
+    sibling = choose_sibling(record, quant=llm.quant, target=target, version=version)
+    if sibling is None or options.calibrate:
+        return _expected(record, record.id, None)
+    notes.append(note_for_sibling(sibling, record.id))
+    return _expected(record, sibling.repo, _quantised(sibling))
+
+
+def _expected(record: ModelRecord, repository: str, quant: SourceQuant | None) -> Checkpoint:
+    return Checkpoint(
+        folder=Path(repository),
+        kind="hf",
+        model_type=record.shape.type,
+        architecture=record.shape.class_,
+        dtype=record.shape.dtype,
+        size_bytes=0,
+        quant=quant,
+    )
+
+
+def _quantised(sibling: Sibling) -> SourceQuant | None:
+    """The quantisation that the catalogue's words mean, such as "awq int4 g128"."""
+    words = sibling.method.lower().replace(",", " ").split()
+    if sibling.repo.lower().startswith("nvidia/"):  # modelopt's own exports
+        return SourceQuant("modelopt", words[0], 4 if words[0] in ("awq", "nvfp4") else 8)
+    bits = next((int(word[3:]) for word in words if word.startswith("int")), 4)
+    group = next((int(word[1:]) for word in words if word[:1] == "g" and word[1:].isdigit()), 128)
+    section = {"quant_method": words[0], "bits": bits, "group_size": group}
+    return parse_quant_config(Path(sibling.repo), {"quantization_config": section})
