@@ -69,12 +69,12 @@ def check_names(plan: Plan, scheme: NameScheme = "own") -> None:
                 check_model_name(name)
             except ValueError as exc:
                 raise RepositoryError(str(exc)) from None
-            # File systems and Triton's metrics may fold case; two names must differ by more than that.
-            other = owners.setdefault(name.casefold(), (model.name, name))
-            if other != (model.name, name):
-                owner, taken = other
+            # File systems may fold case; two names must differ by more than that.
+            if name.casefold() in owners:
+                owner, taken = owners[name.casefold()]
                 raise RepositoryError(
                     f"two models would be called {name!r}: one of {model.name!r}, and {taken!r} of {owner!r}",
                     f"give one of them another name (`name:` in the spec, or --name); {model.name!r} uses "
                     + ", ".join(unit_names(model, scheme)),
                 )
+            owners[name.casefold()] = (model.name, name)

@@ -49,8 +49,14 @@ def exclusive(repo: Path) -> Iterator[Path]:
     """
     staging = staging_of(repo)
     with _locked(staging):
-        recover(repo)
-        yield staging
+        try:
+            recover(repo)
+            yield staging
+        except Exception:
+            if not (staging / _JOURNAL).is_file():
+                with contextlib.suppress(OSError):
+                    steps.remove_tree(staging)
+            raise
         steps.remove_tree(staging)
 
 
