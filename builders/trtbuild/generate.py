@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from trtbuild.build.vision_weights import write_vision_assets
-from trtbuild.plan.model import LlmPlan, Plan
+from trtbuild.plan.model import LlmPlan
 from trtbuild.prepare import Prepared
 from trtbuild.repository.compose import compose
 from trtbuild.repository.names import NameScheme
@@ -21,7 +21,7 @@ def generate(
     *,
     names: NameScheme = "own",
     dry_run: bool = False,
-    kept_assets: Mapping[str, Path] | None = None,
+    leave: Collection[str] = (),
 ) -> WriteReport | tuple[str, ...]:
     """Writes the repository of a prepared deployment.
 
@@ -29,34 +29,39 @@ def generate(
         output: the repository's folder.
         names: ``classic`` gives one language model NVIDIA's model names.
         dry_run: composes and checks everything, writes nothing, and returns the folders' names.
-        kept_assets: tokenizer folders of models that the repository holds already.
+        leave: models that the repository holds already; their folders stay as they are.
 
     Raises:
         RepositoryError, ModelSourceError: see `write_repository` and `text_assets`.
     """
     with tempfile.TemporaryDirectory(prefix="trtbuild-") as scratch:
-        assets = {**text_assets(prepared.plan, Path(scratch)), **(kept_assets or {})}
-        weights = dict(prepared.weights)
-        for vision in prepared.plan.visions:
-            if all(network.model in weights for network in vision.networks):
-                assets[vision.name], served = write_vision_assets(
-                    vision, weights, Path(scratch) / vision.name
-                )
-                weights.update(served)
+        assets, weights = gather(prepared, Path(scratch), leave)
+        plan, spec = prepared.plan, prepared.spec
         if dry_run:
-            repository, _ = compose(
-                prepared.plan, prepared.spec, text_assets=assets, weights=weights, names=names
-            )
+            repository, _ = compose(plan, spec, text_assets=assets, weights=weights, names=names, leave=leave)
             return tuple(repository.folders())
         return write_repository(
-            prepared.plan, prepared.spec, output, text_assets=assets, weights=weights, names=names
+            plan, spec, output, text_assets=assets, weights=weights, names=names, leave=leave
         )
 
 
-def text_assets(plan: Plan, scratch: Path) -> dict[str, Path]:
-    """Folder with the tokenizer's files of each language model that has them here, by model name."""
-    found = {llm.name: _tokenizer(llm, scratch / llm.name) for llm in plan.llms}
-    return {name: folder for name, folder in found.items() if folder is not None}
+def gather(
+    prepared: Prepared, scratch: Path, leave: Collection[str] = ()
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """What the models need beside their configs, by model name: folders of assets, and files of weights.
+
+    Tokenizers come out of a GGUF file or a model folder; where there is none (a catalogue model on a GPU
+    target), the build script brings it.
+    """
+    assets, weights = {}, dict(prepared.weights)
+    for model in (model for model in prepared.plan.models if model.name not in leave):
+        if isinstance(model, LlmPlan):
+            if (folder := _tokenizer(model, scratch / model.name)) is not None:
+                assets[model.name] = folder
+        elif all(network.model in weights for network in model.networks):
+            assets[model.name], served = write_vision_assets(model, weights, scratch / model.name)
+            weights.update(served)
+    return assets, weights
 
 
 def _tokenizer(llm: LlmPlan, scratch: Path) -> Path | None:

@@ -50,33 +50,43 @@ class LlmSpec(_Frozen):
     """One language model."""
 
     model: str = Field(description="catalogue name, Hugging Face id, or folder with a config.json")
-    name: ModelName | None = Field(None, description="name in the repository; default: the catalogue name")
-    weights: Path | None = Field(None, description="GGUF file, OpenVINO IR folder or safetensors folder")
-    quant: str = Field("auto", description="weight format; see `trtbuild formats`")
-    kv_dtype: str = Field("auto", description="KV cache: auto (as activations), int8, fp8")
-    tp: int = Field(1, ge=1, le=64, description="tensor parallelism: GPUs that share one instance")
-    instances: int = Field(1, ge=1, le=64, description="copies of the engine")
-    max_input_tokens: int = Field(2048, ge=1, description="longest prompt")
-    max_output_tokens: int = Field(512, ge=1, description="longest answer")
-    concurrency: int | None = Field(None, ge=1, le=4096, description="requests at once; default: planned")
+    name: ModelName | None = Field(
+        default=None, description="name in the repository; default: the catalogue name"
+    )
+    weights: Path | None = Field(
+        default=None, description="GGUF file, OpenVINO IR folder or safetensors folder"
+    )
+    quant: str = Field(default="auto", description="weight format; see `trtbuild formats`")
+    kv_dtype: str = Field(default="auto", description="KV cache: auto (as activations), int8, fp8")
+    tp: int = Field(default=1, ge=1, le=64, description="tensor parallelism: GPUs that share one instance")
+    instances: int = Field(default=1, ge=1, le=64, description="copies of the engine")
+    max_input_tokens: int = Field(default=2048, ge=1, description="longest prompt")
+    max_output_tokens: int = Field(default=512, ge=1, description="longest answer")
+    concurrency: int | None = Field(
+        default=None, ge=1, le=4096, description="requests at once; default: planned"
+    )
 
 
 class VisionSpec(_Frozen):
     """One vision pipeline."""
 
-    name: ModelName = Field("ocr", description="name in the repository")
-    pipeline: str = Field("ocr", description="kind of pipeline: ocr")
-    weights: Path | None = Field(None, description="folder with the pipeline's ONNX files")
-    instances: int | None = Field(None, ge=1, le=64, description="copies of each network; default: planned")
-    max_batch_size: int | None = Field(None, ge=1, le=256, description="largest batch of a network")
+    name: ModelName = Field(default="ocr", description="name in the repository")
+    pipeline: str = Field(default="ocr", description="kind of pipeline: ocr")
+    weights: Path | None = Field(default=None, description="folder with the pipeline's ONNX files")
+    instances: int | None = Field(
+        default=None, ge=1, le=64, description="copies of each network; default: planned"
+    )
+    max_batch_size: int | None = Field(default=None, ge=1, le=256, description="largest batch of a network")
 
 
 class DeploymentSpec(_Frozen):
     """All that shall run on one GPU (or, target ``local``, on this CPU)."""
 
-    target: Target | None = Field(None, description="engine, llmapi or local; default: by what is here")
-    gpu: str | None = Field(None, description="GPU name; see `trtbuild gpus`")
-    container: str | None = Field(None, description="Triton container release, such as 25.10")
+    target: Target | None = Field(
+        default=None, description="engine, llmapi or local; default: by what is here"
+    )
+    gpu: str | None = Field(default=None, description="GPU name; see `trtbuild gpus`")
+    container: str | None = Field(default=None, description="Triton container release, such as 25.10")
     models: tuple[LlmSpec, ...] = ()
     vision: tuple[VisionSpec, ...] = ()
 
@@ -88,8 +98,8 @@ class DeploymentSpec(_Frozen):
 
     @model_validator(mode="after")
     def _one_owner_per_name(self) -> DeploymentSpec:
-        names = [entry.name for entry in (*self.models, *self.vision) if entry.name is not None]
+        names = [*(llm.name for llm in self.models), *(vision.name for vision in self.vision)]
         for name in names:
-            if names.count(name) > 1:
+            if name is not None and names.count(name) > 1:
                 raise ValueError(f"two entries are called {name!r}: give each a `name` of its own")
         return self

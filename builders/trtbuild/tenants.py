@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from trtbuild.plan.sources import default_name
 from trtbuild.prepare import Prepared, host_memory_bytes, planned_gpu, prepare
 from trtbuild.repository.compose import plan_container
 from trtbuild.repository.manifest import MANIFEST, Manifest, read_manifest
-from trtbuild.repository.names import llm_names
 from trtbuild.repository.update import WriteReport
 from trtbuild.repository.writer import remove_model
-from trtbuild.spec import DeploymentSpec, Target
+from trtbuild.spec import DeploymentSpec
 
 
 @dataclass(frozen=True)
@@ -50,33 +48,6 @@ class Repository:
                 f"{path / MANIFEST} is damaged: {error}", "write the repository again"
             ) from error
         return cls(path, manifest, plan, spec)
-
-    @property
-    def weights(self) -> dict[str, Path]:
-        """Weights that lie in the repository, as `write_repository` takes them."""
-        files = {}
-        for llm in self.plan.llms if self.plan.target is Target.LOCAL else ():
-            version = self.path / llm_names(llm.name, self.manifest.names).engine / "1"
-            ggufs = sorted(version.glob("*.gguf"))
-            files[llm.name] = ggufs[0] if ggufs else version
-        for vision in self.plan.visions:
-            for network in vision.networks:
-                file = self.path / network.model / "1" / "model.onnx"
-                if "1/model.onnx" in self._generated(network.model):
-                    files[network.model] = file
-        return files
-
-    @property
-    def text_assets(self) -> dict[str, Path]:
-        """Tokenizer folders that were generated (others were brought by a build, and stay by themselves)."""
-        return {
-            llm.name: self.path / llm.name / "1" / "tokenizer"
-            for llm in self.plan.llms
-            if any(file.startswith("1/tokenizer/") for file in self._generated(llm.name))
-        }
-
-    def _generated(self, folder: str) -> Mapping[str, str]:
-        return self.manifest.folders().get(folder, {})
 
 
 def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
@@ -115,7 +86,7 @@ def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
         }
     )
     whole_plan = added.plan.model_copy(update={"target_reason": plan.target_reason})
-    return Prepared(whole, whole_plan, {**repository.weights, **added.weights}, added.notes)
+    return Prepared(whole, whole_plan, added.weights, added.notes)
 
 
 def remove(repository: Repository, name: str) -> WriteReport:

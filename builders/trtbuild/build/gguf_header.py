@@ -27,6 +27,7 @@ _TENSOR_TYPES = {
 }  # fmt: skip
 _MAX_STRING_BYTES = 1 << 24
 _MAX_ENTRIES = 1 << 20
+_MAX_SKIP_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
     try:
         with path.open("rb") as file:
             return _read(file, path)
-    except (struct.error, UnicodeDecodeError, KeyError) as error:
+    except (struct.error, UnicodeDecodeError, KeyError, RecursionError) as error:
         raise ModelSourceError(
             f"{path}: the GGUF header is broken or cut off", "fetch the file again"
         ) from error
@@ -100,13 +101,19 @@ def _value(file: BinaryIO, kind: int) -> Scalar | None:
     if item == _STRING:
         for _ in range(count):
             (length,) = _unpack(file, "Q")
-            file.seek(length, 1)
+            _skip(file, length)
     elif item == _ARRAY:
         for _ in range(count):
             _value(file, _ARRAY)
     else:
-        file.seek(struct.calcsize("<" + _SCALARS[item]) * count, 1)
+        _skip(file, struct.calcsize("<" + _SCALARS[item]) * count)
     return None
+
+
+def _skip(file: BinaryIO, count_bytes: int) -> None:
+    if count_bytes > _MAX_SKIP_BYTES:
+        raise struct.error("array beyond reason")
+    file.seek(count_bytes, 1)
 
 
 def _string(file: BinaryIO) -> str:

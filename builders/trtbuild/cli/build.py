@@ -11,7 +11,7 @@ from trtbuild.cli.console import note, print_json
 from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER, output_options, read_spec, spec_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection
 
     from trtbuild.prepare import Prepared
     from trtbuild.repository.update import WriteReport
@@ -39,7 +39,7 @@ def write(
     names: Any,
     dry_run: bool,
     as_json: bool,
-    kept_assets: Mapping[str, Path] | None = None,
+    leave: Collection[str] = (),
 ) -> None:
     """Shows a prepared deployment, refuses it or writes it, and says what comes next."""
     from trtbuild.cli.plan_view import print_plan, refuse_unless_it_fits
@@ -53,7 +53,7 @@ def write(
                 note(text)
             print_plan(plan)
         refuse_unless_it_fits(plan)
-        report = generate(prepared, output, names=names, dry_run=dry_run, kept_assets=kept_assets)
+        report = generate(prepared, output, names=names, dry_run=dry_run, leave=leave)
         if isinstance(report, tuple):
             answer |= {"dry_run": True, "would_write": report}
             if not as_json:

@@ -26,7 +26,8 @@ def add_command(repo: Path, dry_run: bool, as_json: bool, **flags: Any) -> None:
     repository = Repository.open(repo)
     prepared = prepare_addition(repository, spec)
     names = repository.manifest.names
-    write(prepared, repo, names=names, dry_run=dry_run, as_json=as_json, kept_assets=repository.text_assets)
+    leave = [model.name for model in repository.plan.models]
+    write(prepared, repo, names=names, dry_run=dry_run, as_json=as_json, leave=leave)
 
 
 @click.command("remove")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,12 +37,14 @@ def compose(
     weights: Mapping[str, Path],
     names: NameScheme = "own",
     reference: bool = False,
+    leave: Collection[str] = (),
 ) -> tuple[Repository, Manifest]:
     """Everything that a repository will hold, validated, with nothing written.
 
     Args:
         text_assets: model name → folder with its tokenizer files (or with what a vision front needs).
         weights: model name (for vision: of each network) → GGUF or ONNX file, or OpenVINO IR folder.
+        leave: models of the plan that a repository holds already and whose folders are not made anew.
 
     Raises:
         RepositoryError: for clashing names, missing files, or configurations that contradict each other.
@@ -50,7 +52,7 @@ def compose(
     check_names(plan, names)
     container = plan_container(plan)
     units: list[ModelUnit] = []
-    for model in plan.models:
+    for model in (model for model in plan.models if model.name not in leave):
         assets = text_assets.get(model.name)
         if isinstance(model, LlmPlan):
             sources = LlmSources(tokenizer=assets, weights=weights.get(model.name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from trtbuild.errors import RepositoryError
@@ -25,6 +25,7 @@ def write_repository(
     text_assets: Mapping[str, Path],
     weights: Mapping[str, Path],
     names: NameScheme = "own",
+    leave: Collection[str] = (),
     drop_others: bool = False,
     allow_reference: bool = False,
 ) -> WriteReport:
@@ -36,6 +37,7 @@ def write_repository(
     Args:
         text_assets, weights: see ``compose``.
         names: ``classic`` gives one language model NVIDIA's model names.
+        leave: models that the repository holds and whose folders stay as they are, byte for byte.
         drop_others: whether models of the existing repository that the plan lacks are removed.
         allow_reference: writes the project's reference deployment, which is refused otherwise.
 
@@ -43,11 +45,19 @@ def write_repository(
         RepositoryError: if the folder holds something not ours or is being written to; see ``compose``.
     """
     repository, manifest = compose(
-        plan, spec, text_assets=text_assets, weights=weights, names=names, reference=allow_reference
+        plan,
+        spec,
+        text_assets=text_assets,
+        weights=weights,
+        names=names,
+        reference=allow_reference,
+        leave=leave,
     )
     repo = _checked_output(output)
     with exclusive(repo) as staging:
         previous = _previous(repo, allow_reference)
+        if leave:
+            manifest = _with_units_of(manifest, previous, leave)
         _check_foreign(repo, previous, set(repository.folders()))
         others = sorted(set(previous.models) - set(manifest.models)) if previous else []
         if others and not drop_others:
@@ -130,6 +140,14 @@ def check_reference(
         if not same_content(repo / name, expected[name]):
             differences.append(f"{name} differs from what trtbuild writes")
     return differences
+
+
+def _with_units_of(manifest: Manifest, previous: Manifest | None, leave: Collection[str]) -> Manifest:
+    held = previous.models if previous is not None else {}
+    gone = sorted(set(leave) - set(held))
+    if gone:
+        raise RepositoryError(f"{', '.join(gone)} is no longer in the repository", "run the command again")
+    return manifest.model_copy(update={"models": {**{name: held[name] for name in leave}, **manifest.models}})
 
 
 def _checked_output(output: Path) -> Path:

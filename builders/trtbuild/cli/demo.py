@@ -1,0 +1,127 @@
+"""``trtbuild demo`` (``scripts/quickstart``): the whole path on this machine, with what it really costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trtbuild.cli.build import write
+from trtbuild.cli.console import note, print_table, size, step
+
+if TYPE_CHECKING:
+    from tritonstream import Client
+    from trtbuild.plan.model import Plan
+    from trtbuild.serve.server import Server
+
+MODEL = "smollm2-135m"
+QUESTION = "What does an inference server do? Answer in two sentences."
+PAGE = (
+    "trtbuild reads this page",
+    "One repository, one server, one GPU:",
+    "a language model that streams its answer,",
+    "and a vision model beside it.",
+    "Invoice 2026-0042 total 1,234.50 EUR",
+)
+_ANSWER_TOKENS = 96
+
+
+@click.command("demo")
+@click.option("--keep", is_flag=True, help="Leave the server running and say what to try next.")
+@click.option("--folder", type=click.Path(path_type=Path), default="quickstart", show_default=True)
+@click.option("--without-ocr", is_flag=True, help="The language model alone.")
+def demo_command(keep: bool, folder: Path, without_ocr: bool) -> None:
+    """Quickstart: build a repository, serve it, ask, read a picture, account for memory, stop."""
+    repository = folder / "model_repo"
+    build(repository, with_ocr=not without_ocr)
+    from trtbuild.tenants import Repository
+
+    plan = Repository.open(repository).plan
+    if keep:
+        _start_detached(repository)
+    from tritonstream import Client
+    from trtbuild.serve.server import start
+
+    with step("starting tritonserver and loading the models"):
+        server = start(repository)
+    with server, Client(server.grpc_address) as client:
+        ask(client)
+        if plan.visions:
+            read(client, folder / "page.png")
+        compare(plan, server)
+        with step("stopping the server"):
+            server.stop()
+
+
+def build(repository: Path, *, with_ocr: bool) -> None:
+    """Writes the demonstration's repository, as `trtbuild --model smollm2-135m --quant int4 …` does."""
+    words = f"trtbuild --model {MODEL} --quant int4 --target local"
+    click.secho(f"$ {words}{' --with ocr' if with_ocr else ''} --output {repository}", bold=True)
+    from trtbuild.prepare import prepare
+    from trtbuild.spec import DeploymentSpec, LlmSpec, Target, VisionSpec
+
+    spec = DeploymentSpec(
+        target=Target.LOCAL,
+        models=(LlmSpec(model=MODEL, quant="int4"),),
+        vision=(VisionSpec(),) if with_ocr else (),
+    )
+    write(prepare(spec), repository, names="own", dry_run=False, as_json=False)
+
+
+def ask(client: Client) -> None:
+    """Asks one question and shows the answer as it comes, with its times."""
+    click.secho(f'\n$ trtbuild ask "{QUESTION}"', bold=True)
+    messages = [{"role": "user", "content": QUESTION}]
+    with client.chat(MODEL, messages, stream=True, max_tokens=_ANSWER_TOKENS, temperature=0.0) as stream:
+        for text in stream.text_deltas():
+            click.echo(text, nl=False)
+        answer = stream.completion
+    click.echo()
+    tokens, times = answer.usage.completion_tokens, answer.timings
+    if tokens and times and times.first_token_s:
+        rate = (tokens - 1) / (times.total_s - times.first_token_s) if tokens > 1 else 0.0
+        note(f"({tokens} tokens, the first after {times.first_token_s:.2f} s, then {rate:.0f} a second)")
+
+
+def read(client: Client, page: Path) -> None:
+    """Draws a page, reads it, and shows the lines."""
+    draw_page(page)
+    click.secho(f"\n$ trtbuild ocr {page}", bold=True)
+    for line in client.ocr("ocr", page).lines:
+        click.echo(f"{line.text}   ({line.score:.2f})")
+
+
+def draw_page(path: Path) -> None:
+    """A picture of `PAGE`, with the font that Pillow brings."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.new("RGB", (900, 90 + 70 * len(PAGE)), "white")
+    pen = ImageDraw.Draw(image)
+    for number, line in enumerate(PAGE):
+        pen.text((50, 50 + 70 * number), line, fill="black", font=ImageFont.load_default(36))
+    image.save(path)
+
+
+def compare(plan: Plan, server: Server) -> None:
+    """The plan's account beside what the server's processes hold now."""
+    from trtbuild.serve.usage import measure
+
+    used = measure(server.pid, server.shm_prefix, [model.name for model in plan.models])
+    rows = []
+    for name, planned in planned_by_owner(plan).items():
+        held = used.get(name, 0)
+        rows.append((name, size(planned), size(held), f"{held / planned:.0%}" if planned else ""))
+    print_table(("who", ">planned", ">used now", ">share"), rows)
+    note("The KV pool is planned whole and fills with requests; pages are counted where they are shared.")
+
+
+def planned_by_owner(plan: Plan) -> dict[str, int]:
+    """Planned bytes by model; what belongs to none is the server's, and /dev/shm stands for itself."""
+    owners: dict[str, int] = {}
+    for item in plan.ledger:
+        if item.item == "reserve":
+            continue
+        owner = "/dev/shm" if item.where == "shm" else item.model or "tritonserver"
+        owners[owner] = owners.get(owner, 0) + item.bytes
+    return owners
