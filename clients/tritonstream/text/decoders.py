@@ -71,7 +71,7 @@ def compile_decoder(spec: Mapping[str, Any] | None) -> Chain:
     return chain
 
 
-def _unknown(what: str) -> TokenizerError:
+def _refused(what: str) -> TokenizerError:
     return TokenizerError(f"the tokenizer's decoder {what}; this cannot be decoded exactly token by token")
 
 
@@ -80,13 +80,9 @@ def _add(chain: Chain, spec: Mapping[str, Any]) -> None:
     adder = _ADDERS.get(str(kind))
     if adder is None:
         known = ", ".join(sorted(_ADDERS))
-        raise TokenizerError(
-            f"the tokenizer's decoder {kind!r} cannot be streamed exactly; known are {known}"
-        )
+        raise _refused(f"is {kind!r} (known are {known})")
     if chain.fused and kind not in ("Strip", "Fuse", "Replace"):
-        raise TokenizerError(
-            f"the tokenizer's decoder applies {kind!r} to the fused text; this cannot be streamed"
-        )
+        raise _refused(f"applies {kind!r} to the fused text")
     adder(chain, spec)
 
 
@@ -111,27 +107,21 @@ def _replace(chain: Chain, spec: Mapping[str, Any]) -> None:
     pattern, content = spec.get("pattern"), spec.get("content")
     literal = pattern.get("String") if isinstance(pattern, Mapping) else None
     if not isinstance(literal, str) or not isinstance(content, str):
-        raise TokenizerError(
-            f"the tokenizer's decoder replaces the pattern {pattern!r}; only literal ones can stream"
-        )
+        raise _refused(f"replaces the pattern {pattern!r}, which is no literal")
     if chain.fused and len(literal) != 1:
-        raise TokenizerError(
-            f"the tokenizer's decoder replaces {literal!r} across tokens; this cannot be streamed"
-        )
+        raise _refused(f"replaces {literal!r} across tokens")
     chain.steps.append(lambda text, _first: text.replace(literal, content))
 
 
 def _strip(chain: Chain, spec: Mapping[str, Any]) -> None:
     content, start, stop = spec.get("content"), int(spec.get("start", 0)), int(spec.get("stop", 0))
     if stop and chain.fused:
-        raise _unknown("strips the end of the text")
+        raise _refused("strips the end of the text")
     if not isinstance(content, str) or len(content) != 1:
-        raise _unknown(f"strips {content!r}, not one character")
+        raise _refused(f"strips {content!r}, not one character")
     if chain.fused:
         if content != " ":
-            raise TokenizerError(
-                f"the tokenizer's decoder strips {content!r} from the text; only a space can be"
-            )
+            raise _refused(f"strips {content!r} from the text, not spaces")
         chain.strip_start += start
         return
 
