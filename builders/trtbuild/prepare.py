@@ -94,12 +94,14 @@ def prepare(
         },
     )
     files = {name: item.path for name, item in known.items()} if local else {}
-    for vision in plan.visions if local else ():
-        files.update(vision_files(vision))
-    notes = tuple(item.note for item in found.values() if item.note) + (
-        (container_note,) if container_note else ()
-    )
-    return Prepared(spec=spec, plan=plan, weights=files, notes=notes)
+    new = {vision.name for vision in spec.vision}
+    for vision in plan.visions:
+        if local and vision.name in new:
+            files.update(vision_files(vision))
+    notes = [*(item.note for item in found.values()), container_note]
+    if local and (spec.gpu or spec.container):
+        notes.append(f"{spec.gpu or spec.container} is not used: the target local runs on this CPU")
+    return Prepared(spec=spec, plan=plan, weights=files, notes=tuple(filter(None, notes)))
 
 
 @dataclass(frozen=True)

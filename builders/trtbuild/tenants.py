@@ -76,7 +76,8 @@ def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
     fixed = {"target": plan.target, "gpu": gpu.name if gpu else None, "container": plan.container}
     for key, asked in (("gpu", spec.gpu), ("container", spec.container)):
         if asked is not None and asked not in (fixed[key], getattr(repository.spec, key)):
-            raise SpecError(f"{repository.path} is planned for the {key} {fixed[key]}", f"leave out --{key}")
+            device = f"the {key} {fixed[key]}" if fixed[key] else "the CPU"
+            raise SpecError(f"{repository.path} is planned for {device}", f"leave out --{key}")
     added = prepare(spec.model_copy(update=fixed), pinned=plan.models)
     whole = repository.spec.model_copy(
         update={

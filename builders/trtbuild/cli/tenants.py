@@ -63,9 +63,14 @@ def list_command(repo: Path, as_json: bool) -> None:
     kinds = {llm.name: f"{llm.quant} of {llm.source}" for llm in plan.llms}
     kinds |= {vision.name: vision.pipeline for vision in plan.visions}
     rows = [
-        (name, unit.kind, kinds.get(name, ""), size(held.get(name, 0)), ", ".join(sorted(unit.folders)))
+        (name, unit.kind, kinds.get(name, ""), size(held.get(name, 0)), _folders(name, sorted(unit.folders)))
         for name, unit in units.items()
     ]
     print_table(("model", "kind", "what", ">planned", "folders"), rows)
     for line in drift:
         click.echo(f"changed: {line}")
+
+
+def _folders(name: str, folders: list[str]) -> str:
+    """The folders of a model, those that share its name by their ending alone."""
+    return ", ".join(folder.removeprefix(name) or name for folder in folders)

@@ -87,4 +87,14 @@ def root_files(plan: Plan, spec: DeploymentSpec, container: Container, names: Na
 def _spec_text(spec: DeploymentSpec) -> str:
     head = "# What this repository was made from. Change it and run `trtbuild --spec` on it.\n"
     stated = spec.model_dump(mode="json", exclude_defaults=True)
+    stated |= (
+        {
+            "vision": [
+                {"pipeline": row.pipeline, **row.model_dump(mode="json", exclude_defaults=True)}
+                for row in spec.vision
+            ]
+        }
+        if spec.vision
+        else {}
+    )
     return head + yaml.safe_dump(stated, sort_keys=False, allow_unicode=True)
