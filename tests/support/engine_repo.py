@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -88,5 +87,5 @@ def write_engine(
     (folder / "1" / "config.json").write_text(
         json.dumps({"version": "1.2.1", "pretrained_config": {}, "build_config": build})
     )
-    os.symlink(weights, folder / "1" / "model.gguf")
+    (folder / "1" / "model.gguf").symlink_to(weights)
     return folder

@@ -68,6 +68,7 @@ def _holder(port: int) -> str:
 
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            here = connection.status == psutil.CONN_LISTEN and connection.laddr
+            if here and here.port == port and connection.pid:
                 return f" (held by process {connection.pid}, {psutil.Process(connection.pid).name()})"
     return ""

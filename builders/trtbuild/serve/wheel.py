@@ -45,7 +45,7 @@ def find_wheel() -> TritonWheel:
         )
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         raise ServeError(
-            f"This is {sys.platform} on {platform.machine()}; tritonserver comes for Linux on x86_64 and aarch64.",
+            f"This is {sys.platform} on {platform.machine()}; tritonserver runs on Linux, x86_64 or aarch64.",
             "run it in a Linux container or virtual machine",
         )
     spec = importlib.util.find_spec("pytriton")

@@ -20,8 +20,8 @@ class Parameters:
     """The ``parameters`` of a config.pbtxt, checked against the contract when made.
 
     Raises:
-        LoadRefused: for a key that TensorRT-LLM does not have, a placeholder that was left in, or a value that
-            cannot be honoured.
+        LoadRefused: for a key that TensorRT-LLM does not have, a placeholder that was left in, or a value
+            that cannot be honoured.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -113,15 +113,16 @@ def _read_limits(
     window = parameters.text("max_attention_window_size")
     if any(part.strip() and int(part) < max_seq_len for part in window.split(",")):
         raise LoadRefused(
-            f"parameter max_attention_window_size is {window!r}, and the CPU engine attends to the whole sequence "
-            f"of {max_seq_len} tokens; leave it empty"
+            f"parameter max_attention_window_size is {window!r}, and the CPU engine attends to the whole "
+            f"sequence of {max_seq_len} tokens; leave it empty"
         )
     tokens_per_block = positive(
         build.get("plugin_config", {}), "tokens_per_block", "build_config.plugin_config"
     )
     if tokens_per_block != ENGINE_TOKENS_PER_BLOCK:
         raise LoadRefused(
-            f"tokens_per_block is {tokens_per_block}; the CPU engine's blocks hold {ENGINE_TOKENS_PER_BLOCK} tokens"
+            f"tokens_per_block is {tokens_per_block}; the CPU engine's blocks hold "
+            f"{ENGINE_TOKENS_PER_BLOCK} tokens"
         )
     max_sequences = positive(build, "max_batch_size")
     pool_tokens = parameters.count("max_tokens_in_paged_kv_cache", max_sequences * max_seq_len)

@@ -1,8 +1,8 @@
 """The inputs, outputs and parameters of NVIDIA's ``tensorrt_llm`` model, and what becomes of each here.
 
-Names, types and dims: TensorRT-LLM 1.2.1, triton_backend/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt
-(that of tensorrtllm_backend r25.05 and the two token-count inputs and outputs). Nothing falls through: an
-input or parameter is honoured, has no effect on a CPU, or is refused unless its value is neutral.
+Names, types and dims: TensorRT-LLM 1.2.1, inflight_batcher_llm/tensorrt_llm/config.pbtxt (that of
+tensorrtllm_backend r25.05 and the two token-count inputs and outputs). Nothing falls through: an input or
+parameter is honoured, has no effect on a CPU, or is refused unless its value is neutral.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ INPUTS: tuple[Input, ...] = (
     Input("draft_logits", "FP32", (-1, -1), neutral=_empty, why=_NO_DRAFT),
     Input("draft_acceptance_threshold", "FP32", (1,), neutral=_false, why=_NO_DRAFT),
     Input("end_id", "INT32", (1,)),
-    Input("pad_id", "INT32", (1,)),  # outputs are padded with -1, as NVIDIA's backend does; it changes nothing
+    Input("pad_id", "INT32", (1,)),  # no effect: NVIDIA's backend pads outputs with -1 too
     Input("stop_words_list", "INT32", (2, -1)),
     Input("bad_words_list", "INT32", (2, -1), neutral=_no_words, why=_NO_LOGIT_EDIT),
     Input("embedding_bias", "FP32", (-1,), neutral=_false, why=_NO_LOGIT_EDIT),
@@ -188,6 +188,7 @@ class Parameter:
             )
 
 
+_NO_SPECULATION = "it has no speculative decoding; leave it empty"
 _UNSET = ("",)
 _OFF = ("", "false", "0")
 _ON = ("", "true", "1")
@@ -211,7 +212,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("enable_kv_cache_reuse"),
     Parameter("enable_chunked_context"),
     Parameter("max_attention_window_size"),
-    Parameter("decoding_mode", ("", "auto", "top_k", "top_p", "top_k_top_p", "beam_search"), "leave it empty"),
+    Parameter(
+        "decoding_mode", ("", "auto", "top_k", "top_p", "top_k_top_p", "beam_search"), "leave it empty"
+    ),
     Parameter("guided_decoding_backend", ("", "xgrammar"), "its grammar engine is xgrammar"),
     # no meaning on a CPU, or none that a client could see
     Parameter("FORCE_CPU_ONLY_INPUT_TENSORS"),
@@ -242,12 +245,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("participant_ids", _UNSET, "it runs in one process on one machine; leave it empty"),
     Parameter("num_nodes", (*_UNSET, "1"), "it runs on one machine; use 1"),
     Parameter("lora_prefetch_dir", _UNSET, "it serves the base weights; leave it empty"),
-    Parameter("lookahead_window_size", (*_UNSET, "0"), "it has no speculative decoding; leave it empty"),
-    Parameter("lookahead_ngram_size", (*_UNSET, "0"), "it has no speculative decoding; leave it empty"),
-    Parameter("lookahead_verification_set_size", (*_UNSET, "0"), "it has no speculative decoding; leave it empty"),
-    Parameter("medusa_choices", _UNSET, "it has no speculative decoding; leave it empty"),
-    Parameter("eagle_choices", _UNSET, "it has no speculative decoding; leave it empty"),
-    Parameter("gpu_weights_percent", (*_UNSET, "1", "1.0"), "its weights are in host memory already; use 1.0"),
+    Parameter("lookahead_window_size", (*_UNSET, "0"), _NO_SPECULATION),
+    Parameter("lookahead_ngram_size", (*_UNSET, "0"), _NO_SPECULATION),
+    Parameter("lookahead_verification_set_size", (*_UNSET, "0"), _NO_SPECULATION),
+    Parameter("medusa_choices", _UNSET, _NO_SPECULATION),
+    Parameter("eagle_choices", _UNSET, _NO_SPECULATION),
+    Parameter("gpu_weights_percent", (*_UNSET, "1", "1.0"), "its weights are in host memory; use 1.0"),
     Parameter("speculative_decoding_fast_logits", _OFF, "it has no speculative decoding; use false"),
 )  # fmt: skip
 

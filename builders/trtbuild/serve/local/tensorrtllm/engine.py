@@ -86,7 +86,7 @@ class Engine:
     def cancel(self, key: int) -> list[Event]:
         """Ends a job; its blocks are free after the next step. Unknown keys are jobs that ended meanwhile."""
         if self._admission.withdraw(key):
-            return [Event(key, [], Finish.CANCELLED)]
+            return [Event(key, [[]], Finish.CANCELLED)]
         running = self._running.get(key)
         if running is None:
             return []
@@ -104,10 +104,7 @@ class Engine:
         self._leaving.clear()
         events = []
         for running in list(self._running.values()):
-            if running.handle.can_read():
-                event = self._read(running, now_ns)
-            else:
-                event = self._check(running)
+            event = self._read(running, now_ns) if running.handle.can_read() else self._check(running)
             if event is not None:
                 events.append(event)
         events += self._admit()

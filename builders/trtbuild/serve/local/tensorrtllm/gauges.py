@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .jobs import Gauges, Loaded
+from .jobs import Gauges
+from .limits import Limits
 
 _FAMILIES = {  # short name: (metric, its type label, help text as NVIDIA's)
     "request": ("nv_trt_llm_request_metrics", "request_type", "TRT LLM request metrics"),
@@ -28,22 +29,22 @@ class Exporter:
         pb_utils: the stub's ``triton_python_backend_utils``.
     """
 
-    def __init__(self, pb_utils: Any, model: str, version: str, loaded: Loaded) -> None:
+    def __init__(self, pb_utils: Any, model: str, version: str, limits: Limits) -> None:
         self._labels = {"model": model, "version": version}
-        self._loaded = loaded
+        self._pool_blocks = limits.pool_blocks
         self._families = {
             short: pb_utils.MetricFamily(name=name, description=text, kind=pb_utils.MetricFamily.GAUGE)
             for short, (name, _, text) in _FAMILIES.items()
         }
         self._metrics: dict[tuple[str, str], Any] = {}
         self._values: dict[tuple[str, str], float] = {}
-        self._set("request", "max", loaded.max_sequences)
-        self._set("kv", "max", loaded.max_blocks)
-        self._set("kv", "tokens_per", loaded.tokens_per_block)
+        self._set("request", "max", limits.max_sequences)
+        self._set("kv", "max", limits.pool_blocks)
+        self._set("kv", "tokens_per", limits.tokens_per_block)
 
     def update(self, gauges: Gauges) -> None:
         """Sets all that follows from the engine's counters."""
-        used, most = gauges.used_blocks, self._loaded.max_blocks
+        used, most = gauges.used_blocks, self._pool_blocks
         values = {
             ("request", "active"): gauges.active,
             ("request", "scheduled"): gauges.scheduled,

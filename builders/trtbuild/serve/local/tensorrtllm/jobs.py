@@ -73,7 +73,7 @@ class Event(NamedTuple):
 
     ``beams``: new token ids of each returned beam (one unless it is a beam search).
     ``log_probs``: of the same shape, natural logarithms of the chosen tokens' probabilities; None if not
-    asked for. ``cum_log_probs``: sum over the whole sequence so far, one a beam. ``times`` comes with the end.
+    asked for. ``cum_log_probs``: sum over the whole sequence so far, one a beam. ``times`` comes at the end.
     """
 
     key: int
@@ -101,10 +101,7 @@ class Gauges(NamedTuple):
 class Loaded(NamedTuple):
     """The worker's first message: the engine is ready."""
 
-    max_blocks: int
-    max_sequences: int
-    tokens_per_block: int
-    kv_bytes: int
+    seconds: float  # that it took
 
 
 class Failed(NamedTuple):

@@ -94,8 +94,8 @@ class Limits:
             )
         if blocks > self.pool_blocks:
             raise RequestRefused(
-                f"the request may need {blocks} KV blocks of {self.tokens_per_block} tokens, and the whole pool "
-                f"has {self.pool_blocks} (max_tokens_in_paged_kv_cache); ask for fewer tokens or fewer beams"
+                f"the request may need {blocks} KV blocks of {self.tokens_per_block} tokens, and the whole "
+                f"pool has {self.pool_blocks} (max_tokens_in_paged_kv_cache); ask for fewer tokens or beams"
             )
 
 

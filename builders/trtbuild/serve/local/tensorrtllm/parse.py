@@ -55,7 +55,7 @@ class _Row:
             return value
         if value.shape[0] != self._batch_size:
             raise RequestRefused(
-                f"{name} has {value.shape[0]} rows and input_ids {self._batch_size}; every input needs one row each"
+                f"{name} has {value.shape[0]} rows and input_ids {self._batch_size}; each input needs as many"
             )
         row: NDArray[Any] = value[self._row]
         return row
@@ -170,7 +170,8 @@ def _reseeded(sampling: Sampling, sequence: int) -> Sampling:
 def _sampling(row: _Row, settings: ModelSettings) -> tuple[int, Sampling]:
     """Number of sequences and how their tokens are chosen, with TensorRT-LLM's defaults.
 
-    Without top-k and top-p it is greedy; top_p 0 beside a top-k means no top-p (samplingConfig.h, topPSamplingLayer).
+    Without top-k and top-p it is greedy; top_p 0 beside a top-k means no top-p (topKSamplingLayer.cu,
+    samplingConfig.h).
     """
     beam_width = row.scalar("beam_width", 1)
     returned = row.scalar("num_return_sequences", 1)

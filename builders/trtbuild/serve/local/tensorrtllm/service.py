@@ -1,25 +1,34 @@
-"""Triton's entry into the backend: what it calls, and the threads behind it."""
+"""The model that Triton calls, and the threads behind it."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import threading
+import time
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from .answers import Answer, merged, send_error
+from .answers import Answer, Tensors, merged, send_error
 from .config import read_settings
 from .gauges import Exporter
 from .jobs import Cancel, Event, Gauges, RequestRefused
+from .limits import LoadRefused
 from .link import Link
+from .open_requests import OpenRequests
 from .parse import plan_request
+from .shutdown import Shutdown
 
-# One is_cancelled call is a round trip to the server (77 us). So few requests a tick are asked that this
-# costs about 3 % of a core at a period of 10 ms, in turn, those without a token included.
+# One is_cancelled call is a round trip to the server (77 us). So few requests a tick are asked, in turn, that
+# this costs about 3 % of a core at a period of 10 ms; those without a token are among them.
 CANCEL_CHECKS_PER_TICK = 4
+RESTARTS = (
+    3  # of an engine that died, in RESTART_WINDOW_S; then the model stays down until the server restarts
+)
+RESTART_WINDOW_S = 600.0
 
 
 class TritonPythonModel:
@@ -36,16 +45,19 @@ class TritonPythonModel:
         threads = int(os.environ.get("TRTBUILD_ENGINE_THREADS", "0"))
         self._settings = read_settings(json.loads(args["model_config"]), threads)
         self._keys = itertools.count(1)
-        self._lock = threading.Lock()
-        self._answers: dict[int, Answer] = {}  # by job
-        self._ids: dict[str, list[Answer]] = {}  # by the client's request id
-        self._dead = ""
-        self._exporter: Exporter | None = None
-        self._link = Link(self._settings.engine, self._on_progress, self._on_end)
-        self._exporter = Exporter(pb_utils, self._name, args["model_version"], self._link.loaded)
+        self._open = OpenRequests()
+        self._tensors = Tensors(pb_utils, self._settings.batched)
+        self._exporter = Exporter(pb_utils, self._name, args["model_version"], self._settings.engine.limits)
+        self._down = ""  # why the engine cannot be used now
+        self._died_s: list[float] = []
+        self._link = self._start()
+        self._shutdown = Shutdown(os.environ)
         self._stopping = threading.Event()
-        self._poller = threading.Thread(target=self._poll_cancellation, name="cancellation", daemon=True)
-        self._poller.start()
+        self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._keeper.start()
+
+    def _start(self) -> Link:
+        return Link(self._settings.engine, self._on_progress, self._on_end)
 
     def execute(self, requests: list[Any]) -> None:
         """Hands requests to the engine; each is refused, answered or cancelled on its own."""
@@ -60,78 +72,90 @@ class TritonPythonModel:
 
     def _accept(self, request: Any, sender: Any) -> None:
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        request_id = request.request_id()
         if "stop" in tensors and tensors["stop"].any():
-            self._stop(request.request_id())
+            self._stop(request_id)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             return
+        if self._down:
+            send_error(pb_utils, sender, f"{self._name}: {self._down}")
+            return
         plan = plan_request(tensors, self._settings, lambda: next(self._keys))
-        answer = Answer(pb_utils, sender, plan, request.requested_output_names(), self._settings.batched)
-        with self._lock:
-            if self._dead:
-                raise RuntimeError(self._dead)
-            self._answers.update(dict.fromkeys(answer.open_jobs, answer))
-            if request.request_id():
-                self._ids.setdefault(request.request_id(), []).append(answer)
-        for job in plan.jobs:
-            self._link.send(job)
+        answer = Answer(pb_utils, sender, plan, request.requested_output_names(), self._tensors, request_id)
+        self._open.add(answer)
+        try:
+            for job in plan.jobs:
+                self._link.send(job)
+        except OSError:  # it died just now; _on_end may or may not have seen this request
+            answer.fail(f"{self._name}: the engine failed")
+            self._open.remove(answer)
 
     def _stop(self, request_id: str) -> None:
+        """As NVIDIA's backend, an id that is not (or no longer) known is no error."""
         if not request_id:
             raise RequestRefused("Trying to stop a request but request ID is not provided")
-        with self._lock:
-            keys = [key for answer in self._ids.get(request_id, ()) for key in answer.open_jobs]
-        self._cancel(keys)
+        for answer in self._open.named(request_id):
+            self._cancel(answer)
 
-    def _cancel(self, keys: list[int]) -> None:
-        for key in keys:
-            self._link.send(Cancel(key))
+    def _cancel(self, answer: Answer) -> None:
+        with contextlib.suppress(OSError):  # a dead engine has ended all requests
+            for key in answer.keys:
+                self._link.send(Cancel(key))
 
     def _on_progress(self, events: list[Event], gauges: Gauges | None) -> None:
         for event in merged(events):
-            answer = self._answers.get(event.key)
+            answer = self._open.owner(event.key)
             if answer is None:
                 continue
             if answer.take(event):
-                self._forget(answer)
-            elif event.finish is not None:
-                self._answers.pop(event.key, None)
-        if gauges is not None and self._exporter is not None:
+                self._open.remove(answer)
+                if len(answer.keys) > 1:  # one failed: its siblings have no listener any more
+                    self._cancel(answer)
+        if gauges is not None:
             self._exporter.update(gauges)
 
-    def _forget(self, answer: Answer) -> None:
-        with self._lock:
-            for key in [key for key, owner in self._answers.items() if owner is answer]:
-                del self._answers[key]
-            for request_id in [name for name, owners in self._ids.items() if answer in owners]:
-                self._ids[request_id].remove(answer)
-                if not self._ids[request_id]:
-                    del self._ids[request_id]
-
     def _on_end(self, reason: str) -> None:
-        with self._lock:
-            self._dead = reason
-            answers = set(self._answers.values())
-        for answer in answers:
-            answer.fail(reason)
-            self._forget(answer)
+        """The worker died: tells everybody who waits; the keeper starts another."""
+        self._down = f"the engine failed ({reason}) and is being started again"
+        for answer in self._open.all():
+            answer.fail(f"{self._name}: the engine failed: {reason}")
+            self._open.remove(answer)
 
-    def _poll_cancellation(self) -> None:
+    def _keep(self) -> None:
         turn = 0
         while not self._stopping.wait(self._settings.cancellation_period_s):
-            with self._lock:
-                answers = list(dict.fromkeys(self._answers.values()))
+            if self._down:
+                self._restart()
+            answers = self._open.all()
+            if answers and self._shutdown.begun():
+                for answer in answers:
+                    answer.abandon("the server is shutting down")
+                    self._cancel(answer)
             for _ in range(min(CANCEL_CHECKS_PER_TICK, len(answers))):
                 turn += 1
                 answer = answers[turn % len(answers)]
-                if answer.is_cancelled():
-                    self._cancel(list(answer.open_jobs))
+                if answer.client_left():
+                    self._cancel(answer)
+
+    def _restart(self) -> None:
+        """In the keeper's thread: a worker ends with the thread that started it."""
+        now_s = time.monotonic()
+        self._died_s = [at_s for at_s in self._died_s if now_s - at_s < RESTART_WINDOW_S]
+        if len(self._died_s) >= RESTARTS:
+            return
+        self._died_s.append(now_s)
+        self._link.close()
+        try:
+            self._link = self._start()
+        except LoadRefused as error:
+            self._down = f"the engine failed and did not start again: {error}"
+        else:
+            self._down = ""
 
     def finalize(self) -> None:
         """Ends what is still running; the server calls it when its own grace time is over."""
         self._stopping.set()
-        self._poller.join()
+        self._keeper.join()
         self._link.close()
-        with self._lock:
-            answers = set(self._answers.values())
-        for answer in answers:
+        for answer in self._open.all():
             answer.fail("the server is shutting down", cancelled=True)

@@ -59,7 +59,7 @@ def _gguf_weights(path: Path) -> Weights:
     if architecture not in GGUF_ARCHITECTURES:
         known = ", ".join(GGUF_ARCHITECTURES)
         raise LoadRefused(
-            f"{path.name} is a GGUF of architecture {architecture!r}; the CPU engine builds {known}. Otherwise {CONVERT}"
+            f"{path.name} is a GGUF of architecture {architecture!r}, and the CPU engine builds {known}; {CONVERT}"
         )
     context = header.get(f"{architecture}.context_length")
     return Weights(path, context if isinstance(context, int) else None)

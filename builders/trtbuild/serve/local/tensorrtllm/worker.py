@@ -92,12 +92,10 @@ def main(descriptor: int, parent_pid: int) -> None:
     connection = Connection(descriptor)
     settings: Settings = connection.recv()
     try:
-        pipeline = make_pipeline(settings)
-        limits = settings.limits
-        kv_bytes = pipeline.get_metrics().cache_size_in_bytes
-        loaded = Loaded(limits.pool_blocks, limits.max_sequences, limits.tokens_per_block, kv_bytes)
-        connection.send(loaded)
-        Worker(connection, Engine(pipeline, limits), settings.stats_period_s).run()
+        begun_s = time.monotonic()
+        engine = Engine(make_pipeline(settings), settings.limits)
+        connection.send(Loaded(time.monotonic() - begun_s))
+        Worker(connection, engine, settings.stats_period_s).run()
     except EOFError:
         pass
     except Exception as error:  # told to the stub, which tells every client that waits
