@@ -13,10 +13,13 @@ from pathlib import Path
 from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibration
 from trtbuild.build.checkpoints import Checkpoint, read_checkpoint
 from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
+from trtbuild.build.groups import choose_group
 from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
 from trtbuild.build.routes import choose_sibling, note_for_sibling, route
+from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import ModelRecord, Sibling, find_model
 from trtbuild.errors import BuildError, CatalogError
+from trtbuild.plan.architecture import from_hf_config, from_record
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import Target
 
@@ -75,6 +78,9 @@ def plan_job(
         checkpoint = _on_the_hub(llm, target, version, options, notes)
         llm = llm.model_copy(update={"source": checkpoint.folder.as_posix()})
     recipe = route(checkpoint, quant=llm.quant, target=target, version=version, group_size=options.group_size)
+    if recipe.method == "quantise" and options.group_size is None:
+        architecture = from_hf_config(folder) if folder is not None else from_record(find_model(llm.source))
+        recipe = replace(recipe, group_size=choose_group(architecture, find_format(llm.quant), llm.tp))
     calibration = None
     if recipe.method == "quantise" or llm.kv_dtype == "int8":
         calibration = load_calibration(

@@ -8,35 +8,73 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trtbuild.build.checkpoints import Checkpoint
-from trtbuild.errors import PlanError
+from trtbuild.errors import CatalogError, ModelSourceError, PlanError
 from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.model import Finding, Plan
+from trtbuild.plan.sources import default_name, resolve
 from trtbuild.preflight.base import Context, Subject
 from trtbuild.preflight.host import BuildHost, read_build_host
-from trtbuild.preflight.registry import RULES
-from trtbuild.spec import DeploymentSpec
+from trtbuild.preflight.registry import LOCAL_RULES, RULES
+from trtbuild.spec import DeploymentSpec, LlmSpec, Target
 
-__all__ = ["BuildHost", "check", "read_build_host", "refuse_errors"]
+__all__ = ["BuildHost", "architectures_of", "check", "read_build_host", "refuse_errors"]
+
+# Rules here → findings by which the planner says the same of a plan that it makes. A plan can also come from
+# a file, and models of a repository are planned by an older version, so the rules look at both.
+_SAID_BY_PLANNER = {
+    "format.gpu": "format-support",
+    "kv.support": "kv-dtype-support",
+    "kv.bias": "kv-fp8-bias",
+}
 
 
 def check(
     plan: Plan,
     spec: DeploymentSpec,
-    architectures: Mapping[str, Architecture],
+    architectures: Mapping[str, Architecture] | None = None,
     *,
     checkpoints: Mapping[str, Checkpoint] | None = None,
     host: BuildHost | None = None,
 ) -> list[Finding]:
-    """Returns what every rule found, in the order of the registry, model by model.
+    """Returns what the rules found beyond ``plan.findings``, in the order of the registry, model by model.
 
     Args:
-        architectures: by the model's name in the repository; all language models of ``plan``.
+        architectures: by the model's name in the repository; None looks them up by the plan's sources.
         checkpoints: by the same name, for models whose folder is on this machine.
         host: the machine that builds; None leaves its rules out.
+
+    Raises:
+        CatalogError, ModelSourceError: a model of the plan that cannot be found again.
     """
-    context = Context(plan, spec, architectures, checkpoints or {}, host)
-    subjects = [Subject(context, llm) for llm in plan.llms]
-    return [finding for subject in subjects for rule in RULES for finding in rule(subject)]
+    known = architectures_of(plan, spec) if architectures is None else architectures
+    context = Context(plan, spec, known, checkpoints or {}, host)
+    rules = LOCAL_RULES if plan.target is Target.LOCAL else RULES
+    said = {(finding.id, finding.message.split(":", 1)[0]) for finding in plan.findings}
+    return [
+        finding
+        for llm in plan.llms
+        for rule in rules
+        for finding in rule(Subject(context, llm))
+        if (_SAID_BY_PLANNER.get(finding.id), llm.name) not in said
+    ]
+
+
+def architectures_of(plan: Plan, spec: DeploymentSpec) -> dict[str, Architecture]:
+    """Architectures by the model's name; for the target local, of those that the catalogue or a folder tells.
+
+    Raises:
+        CatalogError, ModelSourceError: a model for a GPU that is in no catalogue and no folder.
+    """
+    described = {llm.name or default_name(llm.model): llm for llm in spec.models}
+    found = {}
+    for llm in plan.llms:
+        entry = described.get(llm.name) or LlmSpec(model=llm.source, name=llm.name)
+        try:
+            found[llm.name] = resolve(entry).architecture
+        except (CatalogError, ModelSourceError):
+            if plan.target is not Target.LOCAL:
+                raise
+    return found
 
 
 def refuse_errors(findings: list[Finding]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trtbuild.build.checkpoints import Checkpoint
+from trtbuild.build.groups import choose_group
 from trtbuild.catalog.formats import Format, find_format
 from trtbuild.catalog.gpus import Gpu, all_gpus, unlisted_gpu
 from trtbuild.catalog.versions import Container, find_container
@@ -16,7 +17,6 @@ from trtbuild.preflight.host import BuildHost
 from trtbuild.spec import DeploymentSpec
 
 Severity = Literal["error", "warning", "info"]
-TPS = (1, 2, 4, 8, 16)  # what a remedy proposes: powers of two, as NVLink boxes come
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,18 @@ class Subject:
         return self.context.checkpoints.get(self.llm.name)
 
     @property
+    def fixed_group(self) -> bool:
+        """Whether a checkpoint at hand has its group size already."""
+        return self.checkpoint is not None and self.checkpoint.group_size is not None
+
+    @property
     def group_size(self) -> int | None:
-        """Weights that share a scale: the checkpoint's own where it is at hand, else the format's default."""
+        """Weights that share a scale: the checkpoint's own where it is at hand, else the largest that
+        fits.
+        """
         if self.checkpoint is not None and self.checkpoint.group_size is not None:
             return self.checkpoint.group_size
-        return self.format.group_size
+        return choose_group(self.architecture, self.format, self.llm.tp)
 
     def finding(self, rule: str, severity: Severity, message: str, *remedies: str) -> Finding:
         """A finding of ``rule``; the model's name is put before the message."""

@@ -10,7 +10,7 @@ from trtbuild.preflight.base import Subject
 
 def check_context(subject: Subject) -> Iterator[Finding]:
     """Prompt and answer together fit the engine's longest sequence, and that the model's context."""
-    llm, context = subject.llm, subject.architecture.context
+    llm, arch = subject.llm, subject.context.architectures.get(subject.llm.name)
     asked = llm.max_input_tokens + llm.max_output_tokens
     if llm.max_seq_len < asked:
         yield subject.finding(
@@ -21,14 +21,13 @@ def check_context(subject: Subject) -> Iterator[Finding]:
             f"lower the answer to {max(llm.max_seq_len - llm.max_input_tokens, 0)} tokens",
             f"lower the prompt to {max(llm.max_seq_len - llm.max_output_tokens, 0)} tokens",
         )
-    if llm.max_seq_len > context:
+    if arch is not None and llm.max_seq_len > arch.context:
         yield subject.finding(
             "length.context",
             "error",
-            f"the longest sequence is {llm.max_seq_len} tokens, and the model was made for {context}: "
-            "beyond it "
-            "answers fall apart without an error",
-            f"input + output of at most {context} tokens",
+            f"the longest sequence is {llm.max_seq_len} tokens, and the model was made for {arch.context}: "
+            "beyond it answers fall apart without an error",
+            f"input + output of at most {arch.context} tokens",
         )
 
 

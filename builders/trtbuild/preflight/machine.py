@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trtbuild.catalog.versions import containers
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject, gib
 from trtbuild.spec import Target
@@ -15,12 +16,15 @@ _WEIGHT_COPIES = 2
 _BUILD_MARGIN_BYTES = 8 * _GIB
 # Logs, timing cache, calibration text and a file system that is not full to the brim.
 _DISK_MARGIN_BYTES = 2 * _GIB
+# CUDA major version → oldest driver branch (NVIDIA, CUDA Compatibility, table of minor-version
+# compatibility).
+_LEAST_DRIVER = {12: 525, 13: 580}
 
 
 def check_ram(subject: Subject) -> Iterator[Finding]:
     """Host RAM for the largest step; a build that is killed says nothing but "Killed"."""
     host = subject.context.host
-    if host is None or host.ram_bytes is None or not _builds(subject):
+    if host is None or host.ram_bytes is None:
         return
     source = _source_bytes(subject)
     need = _WEIGHT_COPIES * source + _BUILD_MARGIN_BYTES
@@ -39,7 +43,7 @@ def check_ram(subject: Subject) -> Iterator[Finding]:
 def check_disk(subject: Subject) -> Iterator[Finding]:
     """Disk for weights, checkpoint and engine at the same time."""
     host = subject.context.host
-    if host is None or host.disk_free_bytes is None or not _builds(subject):
+    if host is None or host.disk_free_bytes is None:
         return
     source, product = _source_bytes(subject), subject.llm.weights_bytes * subject.llm.tp
     copies = 2 if subject.context.plan.target is Target.ENGINE else 1  # checkpoint and engine
@@ -57,33 +61,35 @@ def check_disk(subject: Subject) -> Iterator[Finding]:
 
 
 def check_driver(subject: Subject) -> Iterator[Finding]:
-    """The container's CUDA needs a driver of its branch; newer ones take older containers."""
+    """The container's CUDA needs a driver of its major version, and is at home with one of its own branch."""
     host, container = subject.context.host, subject.context.container
     if host is None or host.driver is None or container is None:
         return
     found, wanted = _branch(host.driver), _branch(container.driver)
-    if found < wanted:
-        from trtbuild.catalog.versions import containers
+    if found >= wanted:
+        return
+    least = _LEAST_DRIVER.get(_branch(container.cuda), wanted)
+    fits = next((other for other in containers() if _branch(other.driver) <= found), None)
+    compatible = found >= least
+    why = (
+        f"; CUDA's minor-version compatibility carries it from branch {least} on, without compiling PTX"
+        if compatible
+        else f"; CUDA {container.cuda} needs at least branch {least}"
+    )
+    yield subject.finding(
+        "host.driver",
+        "warning" if compatible else "error",
+        f"driver {host.driver} is older than the one of container {container.release} ({container.driver}, "
+        "CUDA "
+        f"{container.cuda}){why}",
+        *([f"container {fits.release} (TensorRT-LLM {fits.trtllm}) is made for it"] if fits else []),
+        f"install a driver of branch {wanted} or newer",
+    )
 
-        fits = next((other for other in containers() if _branch(other.driver) <= found), None)
-        yield subject.finding(
-            "host.driver",
-            "error",
-            f"driver {host.driver} is older than the {wanted} branch of container {container.release} "
-            f"({container.driver}, CUDA {container.cuda})",
-            *([f"container {fits.release} (TensorRT-LLM {fits.trtllm}) takes it"] if fits else []),
-            f"install a driver of branch {wanted} or newer",
-            "data-centre GPUs also run it with NVIDIA's forward-compatibility package",
-        )
 
-
-def _branch(driver: str) -> int:
-    head = driver.split(".", 1)[0]
+def _branch(version: str) -> int:
+    head = version.split(".", 1)[0]
     return int(head) if head.isdigit() else 0
-
-
-def _builds(subject: Subject) -> bool:
-    return subject.context.plan.target is not Target.LOCAL
 
 
 def _source_bytes(subject: Subject) -> int:

@@ -24,3 +24,6 @@ RULES: tuple[Rule, ...] = (
     machine.check_ram,
     machine.check_disk,
 )
+
+# The CPU engine reads one file and builds nothing.
+LOCAL_RULES: tuple[Rule, ...] = (lengths.check_context, lengths.check_num_tokens, kv_cache.check_pool)
