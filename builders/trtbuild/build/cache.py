@@ -37,14 +37,17 @@ def container_tools(container: Container, sm: str | None) -> dict[str, str]:
     }
 
 
-def step_keys(job: Job, *, tools: Mapping[str, str], source: str) -> tuple[str, ...]:
+def step_keys(
+    job: Job, *, tools: Mapping[str, str], source: str, loras: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Returns one key a command, as hexadecimal digits.
 
     Args:
         tools: of ``container_tools``; steps on the CPU take the versions of the packages installed here.
         source: identity of the weights: ``repository@commit``, or ``folder_identity``.
+        loras: ``folder_identity`` of each adapter by name.
     """
-    known = {"source": source}
+    known = {"source": source, **{f"loras/{name}": identity for name, identity in (loras or {}).items()}}
     if job.calibration is not None:
         known["calibration"] = _digest(job.calibration.content)
     keys = []

@@ -26,10 +26,14 @@ from trtbuild.build.flags import (
     quantiser_flags,
 )
 from trtbuild.catalog.formats import find_format
+from trtbuild.catalog.versions import version_key
+from trtbuild.errors import BuildError
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import Target
 
 EXAMPLES = "/app/tensorrt_llm/examples"  # in every trtllm container; TLLM docs/source/getting_started
+
+GUIDED_SINCE = "0.19.0"  # tensorrt_llm's parameter xgrammar_tokenizer_info_path
 
 # What a fetch takes. Pickled weights are left out by not being named.
 WEIGHT_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")
@@ -46,6 +50,8 @@ class Step(str, Enum):
     FETCH = "fetch"
     CONVERT = "convert"
     QUANTISE = "quantise"
+    LORA = "lora"
+    TOKENIZER_INFO = "tokenizer-info"
     COMPILE = "compile"
 
 
@@ -62,6 +68,8 @@ class Recipe:
         revision: commit of the model repository; None for a local folder.
         calibration_samples: texts that the quantiser reads; None where nothing is calibrated.
         calibration_tokens: longest part of a text that is used.
+        loras: name and rank of each LoRA adapter; its folder is ``loras/<name>``. Compiled flow only.
+        guided: write the tokenizer's description that guided decoding needs. Compiled flow only.
         quantiser: ``container``: TensorRT-LLM's quantize.py on a GPU; ``cpu``: ``trtbuild.build.quantise``.
     """
 
@@ -73,6 +81,8 @@ class Recipe:
     calibration_samples: int | None = None
     calibration_tokens: int = 512
     quantiser: Literal["container", "cpu"] = "container"
+    loras: tuple[tuple[str, int], ...] = ()
+    guided: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,11 @@ class Command:
     def partial(self) -> str:
         return f"{self.product}.partial"
 
+    @property
+    def label(self) -> str:
+        """A name that is unique among a model's commands."""
+        return self.product if self.step is Step.LORA else self.step.value
+
 
 def llm_commands(
     llm: LlmPlan,
@@ -134,6 +149,9 @@ def llm_commands(
     elif recipe.method == "quantise":
         steps.append(_quantise(llm, version, recipe, examples, hf_export))
     if target is Target.ENGINE:
+        steps += [_lora(name, llm, examples) for name, _ in recipe.loras]
+        if recipe.guided:
+            steps.append(_tokenizer_info(version, examples))
         steps.append(_compile(llm, version, recipe))
     return tuple(steps)
 
@@ -207,9 +225,49 @@ def _quantise(llm: LlmPlan, version: str, recipe: Recipe, examples: str, hf_expo
     )
 
 
+def _lora(name: str, llm: LlmPlan, examples: str) -> Command:
+    """TensorRT-LLM's numpy form of an adapter; its rows are what a request's lora_weights and lora_config
+    take.
+    """
+    product = f"lora-{name}"
+    return Command(
+        Step.LORA,
+        (
+            *("python3", f"{examples}/hf_lora_convert.py"),
+            *("--in-file", f"loras/{name}", "--out-dir", f"{product}.partial", "--storage-type", llm.dtype),
+        ),
+        product=product,
+        expects=("model.lora_weights.npy", "model.lora_config.npy"),
+        inputs=(f"loras/{name}",),
+    )
+
+
+def _tokenizer_info(version: str, examples: str) -> Command:
+    if version_key(version) < version_key(GUIDED_SINCE):
+        raise BuildError(
+            f"guided decoding in the compiled flow came with TensorRT-LLM {GUIDED_SINCE}; the plan is for "
+            f"{version}",
+            "take a newer container",
+        )
+    return Command(
+        Step.TOKENIZER_INFO,
+        (
+            *("python3", f"{examples}/generate_xgrammar_tokenizer_info.py"),
+            *("--model_dir", "source", "--output_dir", "tokenizer_info.partial"),
+        ),
+        product="tokenizer_info",
+        expects=("xgrammar_tokenizer_info.json",),
+        inputs=("source",),
+    )
+
+
 def _compile(llm: LlmPlan, version: str, recipe: Recipe) -> Command:
     checkpoint = "source" if recipe.method == "ready" else "checkpoint"
     flags = build_flags(llm, version, recipe.quant)
+    if recipe.loras:
+        folders = [f"loras/{name}" for name, _ in recipe.loras]
+        rank = max(rank for _, rank in recipe.loras)
+        flags += ("--lora_plugin", llm.dtype, "--lora_dir", *folders, "--max_lora_rank", str(rank))
     config, plugins = "build_config", "build_config.plugin_config"
     return Command(
         Step.COMPILE,
@@ -224,6 +282,6 @@ def _compile(llm: LlmPlan, version: str, recipe: Recipe) -> Command:
             Fact("config.json", f"{plugins}.tokens_per_block", llm.tokens_per_block),
             Fact("config.json", f"{plugins}.use_paged_context_fmha", paged_context_fmha(llm)),
         ),
-        inputs=(checkpoint,),
+        inputs=(checkpoint, *(f"loras/{name}" for name, _ in recipe.loras)),
         needs_gpu=True,
     )

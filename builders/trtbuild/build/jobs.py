@@ -7,6 +7,8 @@ read it.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,10 +20,10 @@ from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
 from trtbuild.build.routes import choose_sibling, note_for_sibling, route
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import ModelRecord, Sibling, find_model
-from trtbuild.errors import BuildError, CatalogError
+from trtbuild.errors import BuildError, CatalogError, ModelSourceError
 from trtbuild.plan.architecture import from_hf_config, from_record
 from trtbuild.plan.model import LlmPlan
-from trtbuild.spec import Target
+from trtbuild.spec import Target, check_model_name
 
 DEFAULT_REVISION = "main"
 
@@ -36,6 +38,8 @@ class JobOptions:
         calibration: JSONL or text file; None: the shipped texts. field, samples, tokens: see
         ``load_calibration``.
         group_size: for AWQ; None: the format's default.
+        loras: folders of LoRA adapters (PEFT, safetensors) by name.
+        guided: prepare guided decoding.
         on_cpu: quantise with modelopt here instead of TensorRT-LLM's quantize.py on a GPU.
     """
 
@@ -46,6 +50,8 @@ class JobOptions:
     calibration_samples: int | None = None
     calibration_tokens: int = DEFAULT_TOKENS
     group_size: int | None = None
+    loras: Mapping[str, Path] = field(default_factory=dict)
+    guided: bool = False
     on_cpu: bool = False
 
 
@@ -58,6 +64,7 @@ class Job:
     recipe: Recipe
     folder: Path | None = None  # weights on this machine; None: fetched
     calibration: Calibration | None = None
+    loras: Mapping[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 
 
@@ -68,6 +75,7 @@ def plan_job(
 
     Raises:
         BuildError, CatalogError, ModelSourceError: there is no way from the model's weights to the target.
+        ValueError: a LoRA's name that cannot be a folder's.
     """
     options = options or JobOptions()
     folder = local_folder(llm)
@@ -97,7 +105,14 @@ def plan_job(
             # quantize.py writes no Hugging Face checkpoint in the versions that have the target engine only.
             quantiser="cpu" if options.on_cpu or target is Target.LLMAPI else "container",
         )
-    recipe = replace(recipe, revision=None if folder is not None else options.revision)
+    recipe = replace(
+        recipe,
+        revision=None if folder is not None else options.revision,
+        loras=tuple(
+            (check_model_name(name), lora_rank(path)) for name, path in sorted(options.loras.items())
+        ),
+        guided=options.guided,
+    )
     commands = llm_commands(
         llm,
         target=target,
@@ -106,7 +121,28 @@ def plan_job(
         recipe=recipe,
         examples=examples,
     )
-    return Job(llm, commands, recipe, folder, calibration, tuple(notes))
+    return Job(llm, commands, recipe, folder, calibration, options.loras, tuple(notes))
+
+
+def lora_rank(folder: Path) -> int:
+    """The rank of a PEFT LoRA adapter.
+
+    Raises:
+        ModelSourceError: no such adapter, pickled weights, or an adapter of another kind.
+    """
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ModelSourceError(
+            f"{folder}: no adapter_model.safetensors (pickled adapters stay closed)",
+            "save the adapter with safe_serialization=True",
+        )
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        kind, rank = str(config.get("peft_type", "LORA")).upper(), int(config["r"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelSourceError(f"{folder}: its adapter_config.json cannot be read: {error}") from error
+    if kind != "LORA" or rank < 1:
+        raise ModelSourceError(f"{folder}: an adapter of type {kind} with rank {rank}; LoRA is converted")
+    return rank
 
 
 def local_folder(llm: LlmPlan) -> Path | None:

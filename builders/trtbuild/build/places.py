@@ -164,7 +164,7 @@ class Container:
 
     def _container_name(self, command: Command, work: Path) -> str:
         digest = hashlib.sha256(str(work.absolute()).encode()).hexdigest()[:12]
-        return f"trtbuild-{command.step.value}-{digest}"
+        return f"trtbuild-{command.label}-{digest}"
 
 
 def _missing(module: str) -> str | None:
@@ -191,10 +191,9 @@ def _wrong_gpu(sm: str | None) -> str | None:
 
 
 def _linked_folders(work: Path) -> list[str]:
-    """Folders outside ``work`` that its ``source`` link leads to; a hub cache links each file on."""
-    source = work / "source"
-    if not source.is_symlink():
-        return []
-    real = source.resolve()
-    folders = {real, *(item.resolve().parent for item in real.iterdir())}
+    """Folders outside ``work`` that its links lead to; a hub cache links each file on."""
+    folders = set()
+    for link in (work / "source", *(work / "loras").glob("*")):
+        if link.is_symlink():
+            folders.update({link.resolve(), *(item.resolve().parent for item in link.resolve().iterdir())})
     return sorted(map(str, folders))

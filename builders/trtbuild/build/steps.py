@@ -124,16 +124,23 @@ def _locked(work: Path) -> Iterator[int]:
 def _prepare(job: Job, work: Path) -> None:
     (work / "logs").mkdir(exist_ok=True)
     if job.folder is not None:
-        link, partial = work / "source", work / "source.link"
-        if not link.is_symlink() and link.exists():
-            shutil.rmtree(link)  # weights that were fetched before; the user's own are named now
-        partial.unlink(missing_ok=True)
-        partial.symlink_to(job.folder, target_is_directory=True)
-        partial.replace(link)
+        _link(work / "source", job.folder)  # in place of weights that were fetched before
     elif (work / "source").is_symlink():
         (work / "source").unlink()
     if job.calibration is not None:
         job.calibration.write(work / "calibration")
+    for name, folder in job.loras.items():
+        (work / "loras").mkdir(exist_ok=True)
+        _link(work / "loras" / name, folder)
+
+
+def _link(link: Path, folder: Path) -> None:
+    if not link.is_symlink():
+        _remove(link)
+    partial = link.with_name(f"{link.name}.link")
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(folder.absolute(), target_is_directory=True)
+    partial.replace(link)
 
 
 def _recover(work: Path, command: Command) -> None:
@@ -195,8 +202,8 @@ def _run(
         place.argv(command, work),
         cwd=work,
         environment=place.environment(command),
-        log=work / "logs" / f"{command.step.value}.log",
-        what=f"{work.name}: {command.step.value}",
+        log=work / "logs" / f"{command.label}.log",
+        what=f"{work.name}: {command.label}",
         on_line=on_line,
         held_fd=lock_fd,
     )
