@@ -35,6 +35,7 @@ LOCAL_DIFFERENCES = (
     Difference(
         "<model>_engine/1", "files", "config.json and rank*.engine of a build", "config.json and weights"
     ),
+    Difference("<network>/1", "files", "model.onnx, brought to the GPU host", "model.onnx, written"),
     Difference("<model>/1/tokenizer", "files", "written or brought by the build", "written"),
     Difference("/", "files", "build_engines.sh, launch.sh, Dockerfile", "none of them: `trtbuild serve`"),
 )
