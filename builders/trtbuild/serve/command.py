@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trtbuild.serve.ports import LOOPBACK, ChosenPorts
+from trtbuild.serve.process import SERVER_ID
 from trtbuild.serve.wheel import TritonWheel
 
 # Each decoupled send and each BLS call of a Python model takes a thread of its instance's pool; at the
@@ -20,7 +21,7 @@ STUB_TIMEOUT_S = 120  # a stub that does not come up
 
 
 def server_command(
-    wheel: TritonWheel, *, backends: Path, ports: ChosenPorts, shm_prefix: str, exit_timeout_s: int
+    wheel: TritonWheel, *, backends: Path, ports: ChosenPorts, server_id: str, exit_timeout_s: int
 ) -> list[str]:
     """Arguments for a server whose working folder is the repository.
 
@@ -33,7 +34,7 @@ def server_command(
         "--model-control-mode=none",
         "--disable-auto-complete-config",
         f"--backend-directory={backends}",
-        f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
+        f"--backend-config=python,shm-region-prefix-name={server_id}",
         f"--backend-config=python,thread-pool-size={STUB_THREADS}",
         f"--backend-config=python,stub-timeout-seconds={STUB_TIMEOUT_S}",
         f"--grpc-address={LOOPBACK}",
@@ -50,7 +51,9 @@ def server_command(
     ]
 
 
-def server_environment(wheel: TritonWheel, ports: ChosenPorts, base: Mapping[str, str]) -> dict[str, str]:
+def server_environment(
+    wheel: TritonWheel, *, ports: ChosenPorts, server_id: str, drain_file: Path, base: Mapping[str, str]
+) -> dict[str, str]:
     """The server's environment; its stubs and the engine's process inherit it.
 
     The stub is an embedded interpreter that finds its packages through the first ``python3`` of ``PATH``.
@@ -60,7 +63,10 @@ def server_environment(wheel: TritonWheel, ports: ChosenPorts, base: Mapping[str
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (wheel.library_path, base.get("LD_LIBRARY_PATH")))),
         "PATH": os.pathsep.join(filter(None, (str(Path(sys.executable).parent), base.get("PATH")))),
         "VIRTUAL_ENV": sys.prefix,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        SERVER_ID: server_id,
         "TRTBUILD_PYTHON": sys.executable,
         "TRTBUILD_GRPC_ADDRESS": f"{LOOPBACK}:{ports.grpc}",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "TRTBUILD_DRAIN_FILE": str(drain_file),
+        "TRTBUILD_OWNER_PID": str(os.getpid()),
     }

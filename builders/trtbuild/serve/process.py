@@ -1,30 +1,34 @@
-"""Starting and ending child processes that must not outlive us."""
+"""Processes of a server: started so that they end with us, recognised, and ended."""
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trtbuild.errors import ServeError
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+if TYPE_CHECKING:
+    import psutil
 
+SERVER_ID = "TRTBUILD_SERVER_ID"  # in the environment of every process of a server
 
-def _die_with(parent_pid: int) -> Callable[[], None]:
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def in_child() -> None:
-        # TERM: the server then stops by itself and removes its shared memory, which nobody else could.
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent_pid:
-            os._exit(1)
-
-    return in_child
+# Run by a Python without site packages: asks the kernel for SIGTERM at our end, and becomes the server. TERM,
+# because a server that stops by itself removes its shared memory, which nobody else could then.
+# 1 is PR_SET_PDEATHSIG (linux/prctl.h); it holds across exec.
+_LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the process that starts the server is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def start_child(
@@ -43,12 +47,58 @@ def start_child(
         )
     with log.open("ab") as output:
         return subprocess.Popen(
-            command,
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command],
             cwd=cwd,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),
         )
+
+
+def started_s(pid: int) -> float:
+    """A process's start time, seconds since the epoch; 0 if there is no such process."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return float(psutil.Process(pid).create_time())
+    return 0.0
+
+
+def is_alive(pid: int, start_s: float) -> bool:
+    """Whether the process with this pid and start time runs."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - start_s) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def of_server(server_id: str) -> list[psutil.Process]:
+    """Every process that carries the server's mark: the server, its stubs, the engines. Not this one."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get(SERVER_ID) == server_id:
+                found.append(process)
+    return found
+
+
+def end_all(server_id: str, *, wait_s: float = 5.0) -> int:
+    """Ends what a dead server left: SIGTERM, then SIGKILL. Returns how many processes there were."""
+    import psutil
+
+    left = of_server(server_id)
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal_number)
+        _, alive = psutil.wait_procs(left, timeout=wait_s)
+        if not alive:
+            break
+    return len(left)

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 from trtbuild.errors import ServeError
 from trtbuild.serve import logs
 from trtbuild.serve.ports import LOOPBACK
 
 POLL_S = 0.1
+ANSWER_S = 2.0
 
 
-def is_ready(http_port: int, timeout_s: float = 2.0) -> bool:
+def is_ready(http_port: int) -> bool:
     """``/v2/health/ready``: every model of the repository is loaded (strict readiness)."""
+    return _says_yes(http_port, "/v2/health/ready")
+
+
+def is_model_ready(http_port: int, model: str) -> bool:
+    """``/v2/models/<model>/ready``."""
+    return _says_yes(http_port, f"/v2/models/{quote(model)}/ready")
+
+
+def _says_yes(http_port: int, path: str) -> bool:
     try:
-        with urllib.request.urlopen(
-            f"http://{LOOPBACK}:{http_port}/v2/health/ready", timeout=timeout_s
-        ) as answer:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{http_port}{path}", timeout=ANSWER_S) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False
 
 

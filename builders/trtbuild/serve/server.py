@@ -3,66 +3,99 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from trtbuild.errors import ServeError
-from trtbuild.serve import shm
+from trtbuild.serve import leftovers, shm
 from trtbuild.serve.backends import assemble_backends
 from trtbuild.serve.command import server_command, server_environment
-from trtbuild.serve.ports import LOOPBACK, ChosenPorts, Ports, choose_ports
-from trtbuild.serve.process import start_child
+from trtbuild.serve.lock import Lock
+from trtbuild.serve.ports import LOOPBACK, Ports, choose_ports
+from trtbuild.serve.process import end_all, start_child, started_s
 from trtbuild.serve.readiness import is_ready, wait_ready
-from trtbuild.serve.state import StateFolder
+from trtbuild.serve.state import ServerRecord, StateFolder
 from trtbuild.serve.wheel import find_wheel
 
-READY_TIMEOUT_S = 600.0
+READY_TIMEOUT_S = 900.0
 GRACE_S = 10.0
-KILL_AFTER_S = 15.0  # beyond the grace time: models unload, stubs end
+DRAIN_S = 10.0  # for cancelled requests to be answered and models to unload
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to serve a repository, held until ``give_up`` or the end of this process."""
+
+    repository: Path
+    state: StateFolder
+    lock: Lock
+
+    def give_up(self) -> None:
+        self.state.forget()
+        self.lock.release()
 
 
 class Server:
     """A running server. As a context manager it is stopped at the end."""
 
     def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        *,
-        ports: ChosenPorts,
-        shm_prefix: str,
-        log: Path,
-        grace_s: float,
+        self, process: subprocess.Popen[bytes], record: ServerRecord, claim: Claim, grace_s: float
     ) -> None:
         self._process = process
-        self._ports = ports
-        self._shm_prefix = shm_prefix
+        self._claim = claim
         self._grace_s = grace_s
-        self.log_path = log
+        self.record = record
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
+    def shm_prefix(self) -> str:
+        return self.record.server_id
+
+    @property
     def grpc_address(self) -> str:
-        return f"{LOOPBACK}:{self._ports.grpc}"
+        return f"{LOOPBACK}:{self.record.grpc_port}"
 
     @property
     def http_address(self) -> str:
-        return f"{LOOPBACK}:{self._ports.http}"
+        return f"{LOOPBACK}:{self.record.http_port}"
 
     @property
     def metrics_address(self) -> str:
-        return f"{LOOPBACK}:{self._ports.metrics}"
+        return f"{LOOPBACK}:{self.record.metrics_port}"
+
+    @property
+    def log_path(self) -> Path:
+        return Path(self.record.log)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.poll()
 
     def is_ready(self) -> bool:
         """Whether the server says that all its models are ready."""
-        return is_ready(self._ports.http)
+        return is_ready(self.record.http_port)
+
+    def wait_ready(self, timeout_s: float, on_wait: Callable[[float], None] | None = None) -> None:
+        """Returns when all models are ready.
+
+        Raises:
+            ServeError: when it ends before, or the time is over, with what the log says.
+        """
+        port = self.record.http_port
+        wait_ready(self._process, http_port=port, log=self.log_path, timeout_s=timeout_s, on_wait=on_wait)
+        self.record = replace(self.record, ready=True)
+        self._claim.state.write(self.record)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """The server's exit code once it has ended by itself; None if the time is over first."""
@@ -71,16 +104,38 @@ class Server:
         except subprocess.TimeoutExpired:
             return None
 
-    def stop(self, grace_s: float | None = None) -> None:
-        """Ends the server: no new requests, those in flight finish within the grace time or are cancelled."""
-        grace_s = self._grace_s if grace_s is None else grace_s
-        if self._process.poll() is None:
+    def ask_to_stop(self) -> None:
+        """Tells the server to take no new requests, and to end when those in flight have."""
+        if self.exit_code is None:
             self._process.send_signal(signal.SIGTERM)
-            if self.wait(grace_s + KILL_AFTER_S) is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        shm.sweep(self._shm_prefix)
+
+    def stop(self, grace_s: float | None = None) -> None:
+        """Ends the server, removes what it made, and lets the repository go.
+
+        No new requests are taken; those in flight may finish within the grace time, then the engines cancel
+        them; a server that still does not end is killed.
+        """
+        grace_s = self._grace_s if grace_s is None else grace_s
+        if self.exit_code is None:
+            self.ask_to_stop()
+            if self.wait(grace_s) is None:
+                self._claim.state.drain.touch()
+                self.wait(DRAIN_S)
+        self.kill()
+        self._claim.give_up()
+
+    def kill(self) -> None:
+        """Ends the server and its stubs at once, and removes what it made; the repository stays claimed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # also stubs that outlive their server
+        self._process.wait()
+        end_all(self.record.server_id)
+        shm.sweep(self.record.server_id)
+        state = self._claim.state
+        shutil.rmtree(state.backends, ignore_errors=True)
+        state.drain.unlink(missing_ok=True)
+        self.record = replace(self.record, ready=False)
+        state.write(self.record)
 
     def __enter__(self) -> Server:
         return self
@@ -94,7 +149,7 @@ class Server:
 def start(
     repository: Path,
     *,
-    ports: Ports = Ports(),
+    ports: Ports | None = None,
     grace_s: float = GRACE_S,
     ready_timeout_s: float = READY_TIMEOUT_S,
     on_wait: Callable[[float], None] | None = None,
@@ -103,30 +158,99 @@ def start(
 
     It listens on the loopback address alone, and ends with this process.
 
+    Args:
+        on_wait: called about ten times a second with the seconds waited, for a progress display.
+
     Raises:
-        ServeError: when there is no tritonserver for this environment, a port is taken, or it does not get ready.
+        ServeError: when there is no tritonserver for this environment, the repository is served already, a
+            port is taken, or the server does not get ready.
     """
-    wheel = find_wheel()
-    if not repository.is_dir():
-        raise ServeError(f"{repository} is not a folder.", "generate a repository first: trtbuild --model …")
-    chosen = choose_ports(ports)
-    state = StateFolder.of(repository)
-    state.path.mkdir(parents=True, exist_ok=True)
-    run = state.backends.with_name(f"backends-{os.getpid()}-{time.time_ns()}")
-    assemble_backends(wheel, run)
-    prefix = shm.new_prefix()
-    log = state.log
-    log.write_bytes(b"")
-    process = start_child(
-        server_command(wheel, backends=run, ports=chosen, shm_prefix=prefix, exit_timeout_s=int(grace_s)),
-        cwd=repository,
-        environment=server_environment(wheel, chosen, os.environ),
-        log=log,
-    )
-    server = Server(process, ports=chosen, shm_prefix=prefix, log=log, grace_s=grace_s)
+    claimed = claim(repository)
     try:
-        wait_ready(process, http_port=chosen.http, log=log, timeout_s=ready_timeout_s, on_wait=on_wait)
+        server = launch(claimed, ports=ports or Ports(), grace_s=grace_s)
+    except BaseException:
+        claimed.give_up()
+        raise
+    try:
+        server.wait_ready(ready_timeout_s, on_wait)
     except BaseException:
         server.stop(grace_s=0)
         raise
     return server
+
+
+def claim(repository: Path) -> Claim:
+    """Takes the sole right to serve a repository, and cleans what earlier servers left.
+
+    Raises:
+        ServeError: when the folder is no repository, or is served already.
+    """
+    check_repository(repository)
+    state = StateFolder.of(repository)
+    lock = Lock(state.lock)
+    if not lock.take():
+        raise _served_already(repository, state.read())
+    leftovers.clean(state)
+    leftovers.clean_all()
+    return Claim(repository, state, lock)
+
+
+def launch(
+    claim: Claim, *, ports: Ports, grace_s: float, detached: bool = False, restarts: int = 0
+) -> Server:
+    """Starts the process and writes the record; does not wait.
+
+    Raises:
+        ServeError: when there is no tritonserver for this environment, or a port is taken.
+    """
+    wheel = find_wheel()
+    state = claim.state
+    chosen = choose_ports(ports)
+    server_id = shm.new_server_id()
+    assemble_backends(wheel, state.backends)
+    if state.log.exists():
+        state.log.replace(state.log.with_name("server.log.1"))
+    exit_timeout_s = math.ceil(grace_s + DRAIN_S)
+    process = start_child(
+        server_command(
+            wheel, backends=state.backends, ports=chosen, server_id=server_id, exit_timeout_s=exit_timeout_s
+        ),
+        cwd=claim.repository,
+        environment=server_environment(
+            wheel, ports=chosen, server_id=server_id, drain_file=state.drain, base=os.environ
+        ),
+        log=state.log,
+    )
+    record = ServerRecord(
+        repository=str(claim.repository.resolve()),
+        owner_pid=os.getpid(),
+        owner_started_s=started_s(os.getpid()),
+        server_pid=process.pid,
+        server_started_s=started_s(process.pid),
+        server_id=server_id,
+        grpc_port=chosen.grpc,
+        http_port=chosen.http,
+        metrics_port=chosen.metrics,
+        detached=detached,
+        ready=False,
+        restarts=restarts,
+        log=str(state.log),
+    )
+    state.write(record)
+    return Server(process, record, claim, grace_s)
+
+
+def check_repository(repository: Path) -> None:
+    """Raises ServeError unless the folder holds at least one model."""
+    if not repository.is_dir():
+        raise ServeError(f"{repository} is not a folder.", "generate a repository first: trtbuild --model …")
+    if not any(repository.glob("*/config.pbtxt")):
+        raise ServeError(
+            f"{repository} holds no model: no folder in it has a config.pbtxt.",
+            "name the repository itself, or generate one: trtbuild --model …",
+        )
+
+
+def _served_already(repository: Path, record: ServerRecord | None) -> ServeError:
+    where = f" by process {record.owner_pid}, gRPC on {LOOPBACK}:{record.grpc_port}" if record else ""
+    return ServeError(f"{repository} is served already{where}.", "use it, or end it first: trtbuild stop")

@@ -10,8 +10,8 @@ SHM = Path("/dev/shm")
 PREFIX = "trtbuild-"
 
 
-def new_prefix() -> str:
-    """A prefix for one server's regions; ``PREFIX`` marks it as ours, the pid helps a reader."""
+def new_server_id() -> str:
+    """Names one run of a server, and begins its regions' names; the pid is for whoever reads them."""
     return f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}-"
 
 
@@ -24,8 +24,7 @@ def regions(prefix: str) -> list[Path]:
 
 def sweep(prefix: str) -> list[str]:
     """Removes the regions of a server that is gone; returns their names."""
-    removed = []
-    for region in regions(prefix):
+    found = regions(prefix)
+    for region in found:
         region.unlink(missing_ok=True)
-        removed.append(region.name)
-    return removed
+    return [region.name for region in found]

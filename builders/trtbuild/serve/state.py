@@ -1,9 +1,12 @@
 """One folder a server: its record, log and backends, outside of the repository.
 
 <state root>/servers/<repository's name>-<digest of its path>/
-    server.json    who runs, where it listens; written when the process starts
-    server.log     of the current run; server.log.1 of the one before
-    backends/      assembled for this run
+    lock             held by the process that runs the server, as long as it lives
+    server.json      who runs and where it listens
+    server.log       of the current run; server.log.1 of the one before
+    supervisor.log   of a detached server
+    backends/        assembled for this run
+    drain            tells the engines that the grace time is over
 """
 
 from __future__ import annotations
@@ -19,17 +22,29 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """A server that runs or ran. ``pid_started``: the process's start time, so that a reused pid is known."""
+    """A server that runs or ran.
+
+    Processes are named by pid and start time (seconds since the epoch), because a pid is used again.
+    ``server_id``: prefix of its shared memory, and the mark in its processes' environments.
+    """
 
     repository: str
-    pid: int
-    pid_started: float
-    supervisor_pid: int
-    shm_prefix: str
+    owner_pid: int  # who started it and ends it: a foreground command, a supervisor, a test
+    owner_started_s: float
+    server_pid: int
+    server_started_s: float
+    server_id: str
     grpc_port: int
     http_port: int
     metrics_port: int
     detached: bool
+    ready: bool
+    restarts: int
+    log: str
+
+    @property
+    def shm_prefix(self) -> str:
+        return self.server_id
 
 
 def state_root() -> Path:
@@ -46,28 +61,24 @@ class StateFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock = path / "lock"
+        self.log = path / "server.log"
+        self.supervisor_log = path / "supervisor.log"
+        self.backends = path / "backends"
+        self.drain = path / "drain"
+        self._record = path / "server.json"
 
     @classmethod
     def of(cls, repository: Path) -> StateFolder:
+        """Two paths to one folder have one state."""
         real = repository.resolve()
         digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
         return cls(state_root() / "servers" / f"{real.name}-{digest}")
 
-    @property
-    def log(self) -> Path:
-        return self.path / "server.log"
-
-    @property
-    def backends(self) -> Path:
-        return self.path / "backends"
-
-    @property
-    def lock(self) -> Path:
-        return self.path / "lock"
-
-    @property
-    def _record(self) -> Path:
-        return self.path / "server.json"
+    @classmethod
+    def all(cls) -> list[StateFolder]:
+        """Every folder under the state root."""
+        return [cls(path) for path in sorted((state_root() / "servers").glob("*/"))]
 
     def read(self) -> ServerRecord | None:
         """The record; None if there is none, or one of another version or cut short by a crash."""
@@ -76,7 +87,7 @@ class StateFolder:
             if data.pop("schema") != SCHEMA:
                 return None
             return ServerRecord(**data)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
     def write(self, record: ServerRecord) -> None:

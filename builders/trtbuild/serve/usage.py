@@ -21,7 +21,11 @@ def measure(pid: int, shm_prefix: str, models: Sequence[str]) -> dict[str, int]:
     owners = {pid: "tritonserver"}
     for process in (server, *server.children(recursive=True)):
         try:
-            owner = owners.get(process.pid) or _owner(process, models) or owners.get(process.ppid(), "tritonserver")
+            owner = (
+                owners.get(process.pid)
+                or _owner(process, models)
+                or owners.get(process.ppid(), "tritonserver")
+            )
             owners[process.pid] = owner
             used[owner] = used.get(owner, 0) + process.memory_full_info().pss
         except psutil.Error:  # it ended meanwhile

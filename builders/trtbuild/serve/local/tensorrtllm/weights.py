@@ -14,7 +14,7 @@ from .limits import LoadRefused
 GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
 CONVERT = (
-    "convert the Hugging Face checkpoint to OpenVINO IR: "
+    "Convert the Hugging Face checkpoint to OpenVINO IR: "
     "optimum-cli export openvino --model MODEL --weight-format int4 FOLDER"
 )
 
@@ -59,7 +59,7 @@ def _gguf_weights(path: Path) -> Weights:
     if architecture not in GGUF_ARCHITECTURES:
         known = ", ".join(GGUF_ARCHITECTURES)
         raise LoadRefused(
-            f"{path.name} is a GGUF of architecture {architecture!r}, and the CPU engine builds {known}; {CONVERT}"
+            f"{path.name} has the architecture {architecture!r}; the CPU engine builds {known}. {CONVERT}"
         )
     context = header.get(f"{architecture}.context_length")
     return Weights(path, context if isinstance(context, int) else None)

@@ -1,0 +1,46 @@
+"""The process of a detached server: ``python -m trtbuild.serve.supervisor REPOSITORY``.
+
+Its output is the log ``supervisor.log``; the last words after ``FAILED_MARK`` are read by ``registry``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from trtbuild.errors import TrtbuildError
+from trtbuild.serve.ports import Ports
+from trtbuild.serve.registry import FAILED_MARK
+from trtbuild.serve.supervise import ServeEvent, serve_forever
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 when it was told to stop, 1 when the server cannot be kept running."""
+    parser = argparse.ArgumentParser(prog="python -m trtbuild.serve.supervisor")
+    parser.add_argument("repository", type=Path)
+    parser.add_argument("--grace", type=float, default=10.0, help="seconds for running requests at the end")
+    for name in ("grpc", "http", "metrics"):
+        parser.add_argument(f"--{name}", type=int)
+    options = parser.parse_args(arguments)
+    try:
+        serve_forever(
+            options.repository,
+            ports=Ports(grpc=options.grpc, http=options.http, metrics=options.metrics),
+            grace_s=options.grace,
+            detached=True,
+            on_event=_write,
+        )
+    except TrtbuildError as error:
+        print(FAILED_MARK, error.message, *error.remedies, sep="\n", flush=True)
+        return 1
+    return 0
+
+
+def _write(event: ServeEvent) -> None:
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), event.kind, event.message, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""Notices a server that looks healthy and is not.
+
+Triton stays ready when a stub was killed, and when an engine hangs: so the stubs' processes are watched, and
+each engine must make progress, or answer a request for one token when it is idle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from trtbuild.serve.ports import LOOPBACK
+from trtbuild.serve.process import is_alive, started_s
+from trtbuild.serve.state import ServerRecord
+
+STUB = "triton_python_backend_stub"
+PROBE_EVERY_S = 30.0
+PROBE_TIMEOUT_S = 30.0
+# A busy engine whose iteration counter stands still this long hangs; the longest single iteration seen, a
+# prefill of 8,192 tokens on two cores, takes about 30 s.
+STALL_S = 180.0
+
+_BACKEND = re.compile(r'^\s*backend:\s*"tensorrtllm"', re.MULTILINE)
+_GAUGE = re.compile(r"^nv_trt_llm_(?:request|general)_metrics\{([^}]*)\} (\S+)$", re.MULTILINE)
+# One token; -1: no end id, so that an answer always holds it.
+_PROBE = {"input_ids": [1], "input_lengths": [1], "request_output_len": [1], "end_id": [-1]}
+
+
+def engines_of(repository: Path) -> list[str]:
+    """Names of the repository's engine models."""
+    configs = sorted(repository.glob("*/config.pbtxt"))
+    return [config.parent.name for config in configs if _BACKEND.search(config.read_text("utf-8"))]
+
+
+def stubs_of(server_pid: int) -> dict[int, float]:
+    """Stub processes of a server: pid and start time."""
+    import psutil
+
+    stubs = {}
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(server_pid).children():
+            with contextlib.suppress(psutil.Error):
+                if Path(child.cmdline()[0]).name == STUB:
+                    stubs[child.pid] = started_s(child.pid)
+    return stubs
+
+
+@dataclass
+class _Engine:
+    iteration: float = -1.0
+    moved_s: float = 0.0
+    probed_s: float = 0.0
+
+
+class Watch:
+    """Health of one server, from when it is ready."""
+
+    def __init__(self, record: ServerRecord, repository: Path) -> None:
+        self._record = record
+        self._stubs = stubs_of(record.server_pid)
+        now_s = time.monotonic()
+        self._engines = {name: _Engine(moved_s=now_s, probed_s=now_s) for name in engines_of(repository)}
+
+    def fault(self) -> str | None:
+        """What is wrong, or None. Takes up to ``PROBE_TIMEOUT_S`` when an idle engine is due to be asked."""
+        for pid, start_s in self._stubs.items():
+            if not is_alive(pid, start_s):
+                return f"the Python stub {pid} is gone"
+        now_s = time.monotonic()
+        due = [name for name, engine in self._engines.items() if now_s - engine.probed_s >= PROBE_EVERY_S]
+        if not due:
+            return None
+        counters = read_counters(self._record.metrics_port)
+        for name in due:
+            self._engines[name].probed_s = now_s
+            fault = self._engine_fault(name, counters.get(name, {}), now_s)
+            if fault:
+                return fault
+        return None
+
+    def _engine_fault(self, name: str, counters: dict[str, float], now_s: float) -> str | None:
+        engine = self._engines[name]
+        iteration = counters.get("iteration_counter", -1.0)
+        if iteration != engine.iteration:
+            engine.iteration, engine.moved_s = iteration, now_s
+            return None
+        if counters.get("active", 0.0) > 0:
+            stood_s = now_s - engine.moved_s
+            return f"{name} has made no step for {stood_s:.0f} s" if stood_s > STALL_S else None
+        return probe(self._record.http_port, name)
+
+
+def read_counters(metrics_port: int) -> dict[str, dict[str, float]]:
+    """Each engine's ``active`` requests and ``iteration_counter``; empty if the metrics cannot be read."""
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{metrics_port}/metrics", timeout=10) as answer:
+            text = answer.read().decode("utf-8", errors="replace")
+    except OSError:
+        return {}
+    counters: dict[str, dict[str, float]] = {}
+    for labels, value in _GAUGE.findall(text):
+        pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        kind = pairs.get("general_type") or pairs.get("request_type", "")
+        counters.setdefault(pairs.get("model", ""), {})[kind] = float(value)
+    return counters
+
+
+def probe(http_port: int, model: str) -> str | None:
+    """Asks an engine for one token; returns what is wrong. A refusal is an answer, a failure is not."""
+    request = urllib.request.Request(
+        f"http://{LOOPBACK}:{http_port}/v2/models/{model}/generate_stream",
+        data=json.dumps(_PROBE).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=PROBE_TIMEOUT_S) as answer:
+            text = answer.read().decode("utf-8", errors="replace")
+    except urllib.error.HTTPError as error:
+        return (
+            None if error.code < 500 else f"{model} does not answer: {error.read().decode(errors='replace')}"
+        )
+    except OSError as error:
+        return f"{model} did not answer a request for one token: {error}"
+    return f"{model} failed: {text.strip()}" if "the engine failed" in text else None
