@@ -46,7 +46,7 @@ class Chunk(NamedTuple):
     texts: list[str]
     ids: list[int]
     log_probs: list[float]
-    final: bool
+    reasons: list[str] | None  # one a text, in the last response only
 
 
 class Answer:
@@ -112,7 +112,7 @@ class Answer:
     def accept(self, reply: Reply) -> Then:
         """Takes one message of the engine."""
         if reply.error:
-            self.fail("INTERNAL", f"the engine refused or failed: {reply.error}")
+            self.fail("INTERNAL", f"the engine refused or failed: {one_line(reply.error)}")
             return Then.LET_END
         if self.complete:  # tokens after the end: the engine did not notice it
             return Then.CANCEL if reply.ids and reply.ids[0] and not reply.final else Then.LET_END
@@ -144,7 +144,7 @@ class Answer:
     def fail(self, code: str, message: str) -> None:
         """Ends the answer with an error; ``code`` names a TritonError code."""
         if not self.complete:
-            self.failure = Failure(code, _one_line(message))
+            self.failure = Failure(code, message)
             self._close()
 
     def take(self) -> Chunk | None:
@@ -154,16 +154,16 @@ class Answer:
         if not final and not (self.request.stream and due):
             return None
         if final and self._several:
-            texts = self._decode_sequences()
+            texts, reasons = self._decode_sequences()
         else:
-            texts = ["".join(self._texts)]
+            texts, reasons = ["".join(self._texts)], [self.reason or ""]
             self._texts = []
         if self._echo:
             texts = [self._echo + text for text in texts]
             self._echo = ""
         ids, self._ids = self._ids, []
         log_probs, self._log_probs = self._log_probs, []
-        return Chunk(texts, ids, log_probs, final)
+        return Chunk(texts, ids, log_probs, reasons if final else None)
 
     def accept_tokens(self, ids: list[int]) -> Then:
         """Takes tokens of the only text, at least one, of a message that is not the last."""
@@ -218,20 +218,25 @@ class Answer:
             return Then.LET_END
         return Then.GO_ON
 
-    def _decode_sequences(self) -> list[str]:
+    def _decode_sequences(self) -> tuple[list[str], list[str]]:
+        """The texts, and why each ended."""
         prepared, table = self.prepared, self._table
-        texts = []
+        texts, reasons = [], []
         for _, ids in sorted(self._sequences.items()):
-            if prepared is None or table is None:
-                break
+            assert prepared is not None
+            assert table is not None
             end = next((index for index, id_ in enumerate(ids) if id_ in prepared.end_ids), len(ids))
             text = TextStream(table, prepared.stops, continues=bool(self._echo))
             made, used = text.push_counted(ids[:end])
             texts.append(made + text.flush())
-            self.output_tokens += used + (1 if end < len(ids) and used == end else 0)
+            ended = text.stopped is not None or end < len(ids) or len(ids) < prepared.output_limit
+            reasons.append(
+                (STOP if ended else LENGTH) if self.reason in (STOP, LENGTH) else self.reason or ""
+            )
+            self.output_tokens += used if text.stopped is not None or end == len(ids) else used + 1
             if self._wants_ids:
                 self._ids.extend(ids[:used])
-        return texts or [""]
+        return texts or [""], reasons or [self.reason or ""]
 
     def _close(self) -> None:
         if self.timer is not None:
@@ -240,7 +245,7 @@ class Answer:
         self._ready(self)
 
 
-def _one_line(message: str) -> str:
+def one_line(message: str) -> str:
     """The last line of a traceback, or the first of another text."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:

@@ -11,7 +11,7 @@ import struct
 from typing import cast
 
 from . import http2
-from .answer import Answer, Then
+from .answer import Answer, Then, one_line
 from .wire import METHOD, ReplyReader
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -116,7 +116,7 @@ class Engine:
 
     def failed(self, answer: Answer, status: int, details: str) -> None:
         """Ends an answer as its call ended."""
-        details = details or f"gRPC status {status}, no details"
+        details = one_line(details or f"gRPC status {status}, no details")
         if status == http2.UNAVAILABLE:
             reason = f"the engine {self._model} at {self._address} is not reachable: {details}"
             answer.fail("UNAVAILABLE", reason)

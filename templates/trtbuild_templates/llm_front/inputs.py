@@ -62,9 +62,14 @@ class TextRequest:
     passed_on: dict[str, Array] = field(default_factory=dict)  # by the engine's name
 
     @property
+    def samples(self) -> int:
+        """How many sequences are asked for, each sampled on its own or one of the beams."""
+        return self._count("num_return_sequences")
+
+    @property
     def sequences(self) -> int:
         """How many texts are asked for: beams, or samples."""
-        return max(self._count("beam_width"), self._count("num_return_sequences"))
+        return max(self._count("beam_width"), self.samples)
 
     def _count(self, name: str) -> int:
         value = self.passed_on.get(name)

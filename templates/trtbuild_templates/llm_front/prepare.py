@@ -80,8 +80,8 @@ def prepare(
         size = max(settings.engine_vocab_size, assets.vocab_size if not settings.engine_vocab_size else 0)
         tensors["embedding_bias"] = embedding_bias(words, request.bias_weights, size)[np.newaxis]
     outputs = ["output_ids", "sequence_length", *extra_outputs]
-    if request.sequences > 1:
-        outputs.append("sequence_index")
+    if request.samples > 1:
+        outputs.append("sequence_index")  # each sample comes in messages of its own
     return Prepared(
         message=request_bytes(settings.engine_model, tensors, outputs),
         prompt=prompt,

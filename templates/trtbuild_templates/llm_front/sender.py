@@ -100,7 +100,7 @@ class Sender:
         chunk = answer.take()
         if chunk is not None:
             response = pb_utils.InferenceResponse(output_tensors=self._tensors(answer, chunk))
-            self._out(answer, response, final=chunk.final)
+            self._out(answer, response, final=chunk.reasons is not None)
 
     def _out(self, answer: Answer, response: Any, *, final: bool) -> None:
         answer.begun, answer.closed = True, final
@@ -122,16 +122,16 @@ class Sender:
             made.append(tensor("token_ids", np.array([chunk.ids], dtype=np.int32)))
         if chunk.log_probs and "output_log_probs" in wanted:
             made.append(tensor("output_log_probs", log_probs_array(chunk.log_probs)))
-        if chunk.final:
-            made += self._last_tensors(answer, len(chunk.texts))
+        if chunk.reasons is not None:
+            made += self._last_tensors(answer, chunk.reasons)
         return made
 
-    def _last_tensors(self, answer: Answer, texts: int) -> list[Any]:
+    def _last_tensors(self, answer: Answer, reasons: list[str]) -> list[Any]:
         tensor, wanted = self._pb_utils.Tensor, answer.outputs
         made = []
         if "finish_reason" in wanted:
-            reasons = np.array([[(answer.reason or "").encode()] * texts], dtype=np.object_)
-            made.append(tensor("finish_reason", reasons))
+            words = np.array([[reason.encode() for reason in reasons]], dtype=np.object_)
+            made.append(tensor("finish_reason", words))
         input_tokens = answer.prepared.input_tokens if answer.prepared is not None else 0
         for name, value in (("num_input_tokens", input_tokens), ("num_output_tokens", answer.output_tokens)):
             if name in wanted:
