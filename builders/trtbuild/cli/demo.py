@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +12,13 @@ import click
 
 from trtbuild.cli.build import write
 from trtbuild.cli.console import note, print_table, size, step
+from trtbuild.cli.serve import show_addresses, start_detached
 
 if TYPE_CHECKING:
     from tritonstream import Client
     from trtbuild.plan.model import Plan
-    from trtbuild.serve.server import Server
+    from trtbuild.serve.state import ServerRecord
+    from trtbuild.tenants import Repository
 
 MODEL = "smollm2-135m"
 QUESTION = "What does an inference server do? Answer in two sentences."
@@ -33,25 +38,53 @@ _ANSWER_TOKENS = 96
 @click.option("--without-ocr", is_flag=True, help="The language model alone.")
 def demo_command(keep: bool, folder: Path, without_ocr: bool) -> None:
     """Quickstart: build a repository, serve it, ask, read a picture, account for memory, stop."""
-    repository = folder / "model_repo"
-    build(repository, with_ocr=not without_ocr)
     from trtbuild.tenants import Repository
 
-    plan = Repository.open(repository).plan
+    path = folder / "model_repo"
+    build(path, with_ocr=not without_ocr)
+    repository = Repository.open(path)
+    with serving(repository, keep=keep) as record:
+        from tritonstream import Client
+
+        with Client(f"127.0.0.1:{record.grpc_port}") as client:
+            ask(client)
+            if repository.plan.visions:
+                read(client, folder / "page.png")
+        compare(repository.plan, record)
     if keep:
-        _start_detached(repository)
-    from tritonstream import Client
+        say_what_to_try(path, folder / "page.png" if repository.plan.visions else None)
+
+
+@contextmanager
+def serving(repository: Repository, *, keep: bool) -> Iterator[ServerRecord]:
+    """The server while it is needed; with ``keep`` it stays, also after an error."""
+    click.secho(f"\n$ trtbuild serve {_short(repository.path)}{' --detach' if keep else ''}", bold=True)
+    if keep:
+        record = start_detached(repository)
+        show_addresses(repository, record)
+        yield record
+        return
     from trtbuild.serve.server import start
 
     with step("starting tritonserver and loading the models"):
-        server = start(repository)
-    with server, Client(server.grpc_address) as client:
-        ask(client)
-        if plan.visions:
-            read(client, folder / "page.png")
-        compare(plan, server)
+        server = start(repository.path)
+    show_addresses(repository, server.record)
+    try:
+        yield server.record
+    finally:
         with step("stopping the server"):
             server.stop()
+
+
+def say_what_to_try(repository: Path, page: Path | None) -> None:
+    """Commands for whoever has a running server now."""
+    click.echo("\nThe server runs on. Try:")
+    click.echo('  trtbuild ask "Why is the sky blue?"')
+    click.echo("  trtbuild chat")
+    if page is not None:
+        click.echo(f"  trtbuild ocr {page} --draw boxes.png")
+    click.echo("  trtbuild status")
+    click.echo(f"  trtbuild stop {repository}")
 
 
 def build(repository: Path, *, with_ocr: bool) -> None:
@@ -103,11 +136,11 @@ def draw_page(path: Path) -> None:
     image.save(path)
 
 
-def compare(plan: Plan, server: Server) -> None:
+def compare(plan: Plan, record: ServerRecord) -> None:
     """The plan's account beside what the server's processes hold now."""
     from trtbuild.serve.usage import measure
 
-    used = measure(server.pid, server.shm_prefix, [model.name for model in plan.models])
+    used = measure(record.server_pid, record.shm_prefix, [model.name for model in plan.models])
     rows = []
     for name, planned in planned_by_owner(plan).items():
         held = used.get(name, 0)
@@ -125,3 +158,8 @@ def planned_by_owner(plan: Plan) -> dict[str, int]:
         owner = "/dev/shm" if item.where == "shm" else item.model or "tritonserver"
         owners[owner] = owners.get(owner, 0) + item.bytes
     return owners
+
+
+def _short(path: Path) -> str:
+    """A path as one would type it from here."""
+    return os.path.relpath(path)
