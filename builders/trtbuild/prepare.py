@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trtbuild import preflight
 from trtbuild.build.gguf_header import read_gguf_header
 from trtbuild.build.weights import (
     LocalWeights,
@@ -93,6 +94,7 @@ def prepare(
             name: read_gguf_header(item.path).metadata for name, item in known.items() if item.kind == "gguf"
         },
     )
+    plan = plan.model_copy(update={"findings": (*plan.findings, *preflight.check(plan, spec))})
     files = {name: item.path for name, item in known.items()} if local else {}
     new = {vision.name for vision in spec.vision}
     for vision in plan.visions:

@@ -49,9 +49,7 @@ def write(
     answer: dict[str, Any] = {"repository": None, "plan": plan.model_dump(mode="json")}
     try:
         if not as_json:
-            for text in prepared.notes:
-                note(text)
-            print_plan(plan)
+            print_plan(plan, prepared.notes)
         refuse_unless_it_fits(plan)
         report = generate(prepared, output, names=names, dry_run=dry_run, leave=leave)
         if isinstance(report, tuple):

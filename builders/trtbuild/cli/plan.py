@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trtbuild.cli.console import note, print_json
+from trtbuild.cli.console import print_json
 from trtbuild.cli.options import read_spec, spec_options
 
 
@@ -29,7 +29,5 @@ def plan_command(explain: bool, as_json: bool, **flags: Any) -> None:
 
         click.echo(in_words(plan))
     else:
-        for text in prepared.notes:
-            note(text)
-        print_plan(plan)
+        print_plan(plan, prepared.notes)
     refuse_unless_it_fits(plan)

@@ -8,17 +8,21 @@ from trtbuild.cli.console import note, print_table, size
 from trtbuild.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trtbuild.plan.model import Plan
 
 
-def print_plan(plan: Plan) -> None:
-    """Prints the whole plan: target, ledger, limits, and what the rules noticed."""
+def print_plan(plan: Plan, notes: Sequence[str] = ()) -> None:
+    """Prints the whole plan: target, ledger, limits, and what was assumed or noticed on the way."""
     device = plan.gpu.name + (f" (SM {plan.gpu.sm})" if plan.gpu.sm else "")
     versions = (
         f", container {plan.container} with TensorRT-LLM {plan.trtllm_version}" if plan.container else ""
     )
     note(f"target {plan.target.value}: {plan.target_reason}")
     note(f"device {device}, {size(plan.gpu.memory_bytes)}{versions}")
+    for text in notes:
+        note(text)
     print_ledger(plan)
     print_limits(plan)
     for finding in plan.findings:
@@ -78,5 +82,13 @@ def refuse_unless_it_fits(plan: Plan) -> None:
         PlanError: the errors found, with the changes that would make it work.
     """
     if plan.errors or not plan.fits:
-        message = "; ".join(finding.message for finding in plan.errors) or "the plan does not fit the device"
-        raise PlanError(message, *(finding.remedy for finding in plan.errors if finding.remedy))
+        found = [f"{finding.message} [{finding.id}]" for finding in plan.errors]
+        if not found:
+            found = ["the plan does not fit the device"]
+        message = (
+            found[0]
+            if len(found) == 1
+            else f"{len(found)} things forbid it:" + "".join(f"\n  - {text}" for text in found)
+        )
+        remedies = dict.fromkeys(finding.remedy for finding in plan.errors if finding.remedy)
+        raise PlanError(message, *remedies)
