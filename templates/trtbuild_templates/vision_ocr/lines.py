@@ -39,9 +39,8 @@ class Page:
         right = box.along * (box.width / fine[0])
         down = np.array([-box.along[1], box.along[0]]) * (box.height / fine[1])
         affine = (right[0], down[0], origin[0], right[1], down[1], origin[1])
-        line = source.transform(
-            fine, Image.Transform.AFFINE, affine, Image.Resampling.BICUBIC, fillcolor=self._beyond
-        )
+        sampling = Image.Resampling.BICUBIC if box.height < HEIGHT else Image.Resampling.BILINEAR
+        line = source.transform(fine, Image.Transform.AFFINE, affine, sampling, fillcolor=self._beyond)
         return line if fine == (width, HEIGHT) else line.resize((width, HEIGHT), Image.Resampling.BILINEAR)
 
     def _level(self, level: int) -> Image.Image:

@@ -11,8 +11,8 @@ from .rectangles import Rectangle
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
-_TEXT_WIDTH = 5.0  # heights of a line, which the median row of a column of text has at least
-_TEXT_FILL = 0.7  # of the widest row, which the mean row has at least
+_TEXT_WIDTH = 5.0  # heights of a line, which the widest box of a column's median row has at least
+_TEXT_FILL = 0.7  # of the column's width, which the boxes of its mean row fill at least
 _TEXT_PITCH = 2.5  # heights from one row to the next, at most
 _MIN_ROWS = 2  # of a column
 _APART = 1.5  # heights between a header or footer and the text
@@ -128,12 +128,13 @@ def _is_text(extents: FloatArray, side: Any) -> bool:
     rows = list(_rows(extents, side))
     if len(rows) < _MIN_ROWS:
         return False
-    widths = [float(extents[row, 2].max() - extents[row, 0].min()) for row in rows]
+    widths = [extents[row, 2] - extents[row, 0] for row in rows]  # of the boxes of each row
+    extent = float(extents[side, 2].max() - extents[side, 0].min())
     pitches = np.diff([float(extents[row, 1].min()) for row in rows])
     height = float(np.median(extents[side, 3] - extents[side, 1]))
     return bool(
-        np.median(widths) >= _TEXT_WIDTH * height
-        and np.mean(widths) >= _TEXT_FILL * max(widths)
+        np.median([row.max() for row in widths]) >= _TEXT_WIDTH * height
+        and np.mean([row.sum() for row in widths]) >= _TEXT_FILL * extent
         and np.median(pitches) <= _TEXT_PITCH * height
     )
 
