@@ -270,6 +270,39 @@ def test_engines_come_back_with_their_plan(shop: Any) -> None:
     assert "qwen-7b_engine/1/rank0.engine" in report.kept_products
 
 
+def test_engines_follow_a_change_of_names(shop: Any) -> None:
+    shop.write(shop.plan(shop.llm()))
+    built(shop)
+    report = shop.write(shop.plan(shop.llm()), names="classic")
+    assert (shop.repo / "tensorrt_llm/1/rank0.engine").read_bytes() == b"compiled for hours"
+    assert report.moved_engines == {}
+    assert not (shop.repo / "qwen-7b_engine").exists()
+
+
+def test_engines_are_kept_when_the_repository_becomes_a_local_one(shop: Any) -> None:
+    shop.write(shop.plan(shop.llm()))
+    built(shop)
+    shop.write(shop.plan(shop.llm(), target=Target.LOCAL))
+    names = {path.name for path in (shop.repo / "qwen-7b_engine/1").iterdir()}
+    assert names == {"config.json", "model.gguf"}
+    report = shop.write(shop.plan(shop.llm()))
+    assert (shop.repo / "qwen-7b_engine/1/rank0.engine").read_bytes() == b"compiled for hours"
+    assert "qwen-7b_engine/1/rank0.engine" in report.kept_products
+    assert not (shop.repo / "qwen-7b_engine/1/model.gguf").exists()
+
+
+def test_an_engine_that_was_built_again_replaces_the_one_that_was_set_aside(shop: Any) -> None:
+    shop.write(shop.plan(shop.llm()))
+    engine = built(shop)
+    shop.write(shop.plan(shop.llm(max_num_tokens=4096)))
+    shop.write(shop.plan(shop.llm()))
+    engine.unlink()
+    engine.write_bytes(b"compiled again, from newer weights")
+    report = shop.write(shop.plan(shop.llm(max_num_tokens=4096)))
+    place = report.moved_engines["qwen-7b_engine"]
+    assert (place / "1/rank0.engine").read_bytes() == b"compiled again, from newer weights"
+
+
 def test_python_caches_are_not_carried_along(shop: Any) -> None:
     shop.write(shop.plan(shop.llm()))
     cache = shop.repo / "qwen-7b/1/__pycache__"
@@ -301,6 +334,8 @@ def test_classic_names_give_nvidias_models_and_two_fronts(shop: Any) -> None:
     }  # fmt: skip
     bls = (shop.repo / "tensorrt_llm_bls/config.pbtxt").read_text()
     assert 'value { string_value: "tensorrt_llm" }' in bls
+    # The second front reads the first one's tokenizer, which a build brings once.
+    assert 'value { string_value: "../../qwen-7b/1/tokenizer" }' in bls
     assert '"tensorrt_llm/1"' in (shop.repo / "tensorrt_llm/config.pbtxt").read_text()
 
 

@@ -43,13 +43,11 @@ class ModelFolder:
         name: the model's and its folder's name.
         config: its parsed configuration; the text is among ``files`` as config.pbtxt.
         files: path inside the folder (with "/") → content.
-        products: glob patterns of files that a build puts there, which outlive a re-generation.
     """
 
     name: str
     config: model_config_pb2.ModelConfig
     files: Mapping[str, Content]
-    products: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -114,11 +114,9 @@ def llm_unit(
     return ModelUnit(llm.name, "llm", tuple(folders), key)
 
 
-def _folder(
-    kind: str, files: Mapping[str, Content], products: tuple[str, ...] = (), **values: Any
-) -> ModelFolder:
+def _folder(kind: str, files: Mapping[str, Content], **values: Any) -> ModelFolder:
     text, config = render_config(kind, **values)
-    return ModelFolder(values["name"], config, {"config.pbtxt": Text(text.encode()), **files}, products)
+    return ModelFolder(values["name"], config, {"config.pbtxt": Text(text.encode()), **files})
 
 
 def _front(context: LlmContext, name: str, sources: LlmSources) -> ModelFolder:
@@ -136,20 +134,17 @@ def _front(context: LlmContext, name: str, sources: LlmSources) -> ModelFolder:
     }
     files: dict[str, Content] = {f"1/{file}": Text(data) for file, data in model_code("llm_front").items()}
     files |= {f"1/tritontext/{file}": Text(data) for file, data in text_package().items()}
-    products: tuple[str, ...] = ()
-    if sources.tokenizer is not None:
-        files |= {
-            f"1/tokenizer/{file}": Text(data) for file, data in tokenizer_files(sources.tokenizer).items()
-        }
+    if name != context.names.front:
+        parameters["tokenizer_dir"] = f"../../{context.names.front}/1/tokenizer"
+    elif sources.tokenizer is not None:
+        found = tokenizer_files(sources.tokenizer)
+        files |= {f"1/tokenizer/{file}": Text(data) for file, data in found.items()}
     elif context.target is Target.LOCAL:
         raise RepositoryError(f"the tokenizer of {llm.name} is missing", "it comes with the model's weights")
-    else:
-        products = ("1/tokenizer/*",)
     inputs, outputs = own_tensors("llm_front")
     return _folder(
         "llm_front",
         files,
-        products,
         name=name,
         origin=context.origin,
         inputs=inputs,
@@ -183,16 +178,13 @@ def _step(context: LlmContext, name: str, model: str, kind: str) -> ModelFolder:
 def _engine(context: LlmContext, sources: LlmSources) -> ModelFolder:
     llm, name, rows = context.llm, context.names.engine, context.interface("tensorrt_llm")
     files: dict[str, Content] = dict(_KEEP)
-    products: tuple[str, ...] = ("1/config.json", "1/rank*", "1/quant_cfg.json", "1/lora/*")
     if context.target is Target.LOCAL:
         config = json.dumps(engine.engine_config(llm, context.version), indent=2) + "\n"
         files = {"1/config.json": Text(config.encode()), **local_weights(llm.name, sources.weights)}
-        products = ()
     worker = context.container.paths.executor_worker
     return _folder(
         "llm_engine",
         files,
-        products,
         name=name,
         origin=context.origin,
         max_batch_size=llm.max_batch_size,

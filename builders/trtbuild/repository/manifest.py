@@ -50,10 +50,6 @@ class Manifest(_Frozen):
     def folders(self) -> dict[str, dict[str, str]]:
         return {name: files for unit in self.models.values() for name, files in unit.folders.items()}
 
-    def engine_keys(self) -> dict[str, str | None]:
-        """Folder → ``engine_key`` of its model."""
-        return {name: unit.engine_key for unit in self.models.values() for name in unit.folders}
-
     def text(self) -> str:
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False) + "\n"
 

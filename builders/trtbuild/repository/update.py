@@ -31,29 +31,24 @@ def update(
 ) -> WriteReport:
     """Stages what differs, commits it, and says what happened."""
     old_folders = previous.folders() if previous else {}
-    old_keys = previous.engine_keys() if previous else {}
-    keys = manifest.engine_keys()
     written: list[str] = []
     kept: list[str] = []
     moved: dict[str, Path] = {}
-    for name, folder in repository.folders().items():
-        generated = old_folders.get(name, {})
-        outdated: list[str] = []
-        returning: dict[str, Path] = {}
-        if folder.config.backend == "tensorrtllm" and old_keys.get(name, keys[name]) != keys[name]:
-            outdated = engines.products(repo / name, folder)
-            if outdated:
-                moved[name] = engines.set_aside(repo, name, str(old_keys[name]), outdated)
-            returning = engines.set_aside_before(repo, name, str(keys[name]))
-        if _is_current(repo / name, folder, generated) and not outdated and not returning:
-            continue
-        fresh = staging / "new" / name
-        kept += _stage(repo / name, fresh, folder, leave={*generated, *outdated})
-        for file, source in returning.items():
-            steps.make_folder((fresh / file).parent)
-            steps.link_file(source, fresh / file)
-            kept.append(f"{name}/{file}")
-        written.append(name)
+    for unit in repository.units:
+        turnover = engines.turn_over(repo, unit, manifest, previous)
+        moved |= turnover.moved
+        for folder in unit.folders:
+            name, generated = folder.name, old_folders.get(folder.name, {})
+            outdated, returning = turnover.outdated(name), turnover.returning(name)
+            if _is_current(repo / name, folder, generated) and not outdated and not returning:
+                continue
+            fresh = staging / "new" / name
+            kept += _stage(repo / name, fresh, folder, leave={*generated, *outdated})
+            for file, source in returning.items():
+                steps.make_folder((fresh / file).parent)
+                steps.link_file(source, fresh / file)
+                kept.append(f"{name}/{file}")
+            written.append(name)
     change = Change(
         folders=tuple(written),
         removed_folders=tuple(sorted(set(old_folders) - set(manifest.folders()))),

@@ -90,7 +90,7 @@ def _network(
     if target is Target.LOCAL:
         raise RepositoryError(f"the ONNX file of {network.model} is missing")
     files["1/.gitkeep"] = Text(b"")
-    return ModelFolder(network.model, config, files, products=(_MODEL_FILE,))
+    return ModelFolder(network.model, config, files)
 
 
 def cuda_parameters(network: NetworkPlan) -> dict[str, str]:
