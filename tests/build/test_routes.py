@@ -1,0 +1,131 @@
+"""The way from a folder to a target, and the published siblings that are taken instead of calibrating."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trtbuild.build.checkpoints import Checkpoint
+from trtbuild.build.quant_configs import SourceQuant
+from trtbuild.build.routes import choose_sibling, note_for_sibling, route
+from trtbuild.catalog.models import find_model
+from trtbuild.errors import ModelSourceError
+from trtbuild.spec import Target
+
+AWQ = SourceQuant("awq", "awq", 4, 128, "W4A16_GPTQ")
+GPTQ = SourceQuant("gptq", "gptq", 4, 128, "W4A16_GPTQ")
+
+
+def folder(quant: SourceQuant | None = None, **changes: Any) -> Checkpoint:
+    values: dict[str, Any] = {
+        "folder": Path("weights"),
+        "kind": "hf",
+        "model_type": "qwen2",
+        "architecture": "Qwen2ForCausalLM",
+        "dtype": "bfloat16",
+        "size_bytes": 1,
+        "quant": quant,
+    }
+    return Checkpoint(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("quant", "target", "method"),
+    [
+        ("fp16", Target.ENGINE, "convert"),
+        ("int8", Target.ENGINE, "convert"),
+        ("int4", Target.ENGINE, "convert"),
+        ("awq", Target.ENGINE, "quantise"),
+        ("fp8", Target.ENGINE, "quantise"),
+        ("bf16", Target.LLMAPI, "direct"),
+        ("awq", Target.LLMAPI, "quantise"),
+        ("nvfp4", Target.LLMAPI, "quantise"),
+    ],
+)
+def test_sixteen_bit_weights_go_by_format_and_target(quant: str, target: Target, method: str) -> None:
+    assert route(folder(), quant=quant, target=target, version="1.2.1").method == method
+
+
+@pytest.mark.parametrize("quant", [AWQ, GPTQ])
+def test_published_int4_is_converted_since_0_16_for_the_families_that_read_it(quant: SourceQuant) -> None:
+    recipe = route(folder(quant), quant=quant.format, target=Target.ENGINE, version="0.16.0")
+    assert (recipe.method, recipe.source_quant, recipe.group_size) == ("convert", "W4A16_GPTQ", 128)
+    with pytest.raises(ModelSourceError, match=r"since TensorRT-LLM 0\.16\.0; this is qwen2 for 0\.15\.0"):
+        route(folder(quant), quant=quant.format, target=Target.ENGINE, version="0.15.0")
+    with pytest.raises(ModelSourceError, match="this is phi3"):
+        route(folder(quant, model_type="phi3"), quant=quant.format, target=Target.ENGINE, version="1.2.1")
+
+
+@pytest.mark.parametrize("quant", [AWQ, GPTQ, SourceQuant("compressed-tensors", "awq", 4, 128)])
+def test_the_pytorch_flow_is_not_given_what_it_passes_over(quant: SourceQuant) -> None:
+    with pytest.raises(ModelSourceError, match="passes over other configurations") as raised:
+        route(folder(quant), quant=quant.format, target=Target.LLMAPI, version="1.2.1")
+    assert any("--calibrate" in remedy for remedy in raised.value.remedies)
+
+
+@pytest.mark.parametrize(
+    "quant",
+    [
+        SourceQuant("modelopt", "fp8", 8, algo="FP8"),
+        SourceQuant("modelopt", "awq", 4, 128),
+        SourceQuant("fp8", "fp8-block", 8),
+        SourceQuant("mxfp4", "mxfp4", 4, 32),
+    ],
+)
+def test_what_the_pytorch_flow_reads_goes_straight_to_it(quant: SourceQuant) -> None:
+    recipe = route(folder(quant), quant=quant.format, target=Target.LLMAPI, version="1.2.1")
+    assert recipe.method == "direct"
+    with pytest.raises(ModelSourceError) as raised:
+        route(folder(quant), quant=quant.format, target=Target.ENGINE, version="1.2.1")
+    assert "--target llmapi" in raised.value.remedies
+
+
+def test_a_quantised_folder_is_not_quantised_again() -> None:
+    with pytest.raises(ModelSourceError, match="not quantised again") as raised:
+        route(folder(AWQ), quant="fp8", target=Target.ENGINE, version="1.2.1")
+    assert raised.value.remedies[0] == "--quant awq"
+
+
+def test_a_format_that_nothing_can_plan_says_so() -> None:
+    rowwise = SourceQuant("fbgemm_fp8", "fp8-rowwise", 8)
+    with pytest.raises(ModelSourceError, match="fp8-rowwise"):
+        route(folder(rowwise), quant="fp8", target=Target.ENGINE, version="1.2.1")
+
+
+def test_a_ready_checkpoint_is_compiled_and_nothing_else() -> None:
+    ready = folder(SourceQuant("trtllm", "awq", 4, 64), kind="trtllm", tp=1)
+    assert route(ready, quant="awq", target=Target.ENGINE, version="1.2.1").method == "ready"
+    with pytest.raises(ModelSourceError, match="only the compiled flow reads"):
+        route(ready, quant="awq", target=Target.LLMAPI, version="1.2.1")
+    with pytest.raises(ModelSourceError, match="is in awq, and the plan is for fp8"):
+        route(ready, quant="fp8", target=Target.ENGINE, version="1.2.1")
+
+
+def test_formats_that_are_only_read_are_not_made() -> None:
+    with pytest.raises(ModelSourceError, match="gptq is read from a checkpoint"):
+        route(folder(), quant="gptq", target=Target.ENGINE, version="1.2.1")
+    with pytest.raises(ModelSourceError, match="no weight-only INT8"):
+        route(folder(), quant="int8", target=Target.LLMAPI, version="1.2.1")
+    with pytest.raises(ModelSourceError, match="builds nothing"):
+        route(folder(), quant="fp16", target=Target.LOCAL, version=None)
+
+
+def test_the_published_awq_sibling_is_taken_where_its_way_is_open() -> None:
+    record = find_model("qwen-7b")
+    sibling = choose_sibling(record, quant="awq", target=Target.ENGINE, version="1.2.1")
+    assert sibling is not None
+    assert sibling.repo == "Qwen/Qwen2.5-7B-Instruct-AWQ"
+    assert "--calibrate makes our own" in note_for_sibling(sibling, record.id)
+    assert choose_sibling(record, quant="awq", target=Target.ENGINE, version="0.15.0") is None
+    assert choose_sibling(record, quant="awq", target=Target.LLMAPI, version="1.2.1") is None
+    assert choose_sibling(record, quant="fp8", target=Target.ENGINE, version="1.2.1") is None
+    assert choose_sibling(record, quant="awq", target=Target.LOCAL, version=None) is None
+
+
+def test_only_nvidias_own_exports_serve_the_llm_api() -> None:
+    record = find_model("llama-3.1-8b")
+    sibling = choose_sibling(record, quant="fp8", target=Target.LLMAPI, version="1.2.1")
+    assert sibling is not None
+    assert sibling.repo.startswith("nvidia/")
