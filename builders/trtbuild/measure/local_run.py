@@ -104,7 +104,7 @@ async def prefix_ttft(server: Any, model: str, *, prompt_words: int, pairs: int)
 
 def table(levels: Sequence[LevelResult]) -> Iterator[str]:
     """Lines of a Markdown table."""
-    yield "| streams | served tok/s | in process tok/s | ratio (median, range) | CPU ms/token | served, by process |"
+    yield "| streams | served tok/s | in process tok/s | ratio (range) | CPU ms/token | served, by process |"
     yield "|---|---|---|---|---|---|"
     for level in levels:
         spent = ", ".join(
