@@ -14,4 +14,4 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def read_data(name: str) -> Any:
     """The parsed content of ``data/<name>``."""
     text = resources.files("trtbuild.catalog").joinpath("data").joinpath(name).read_text(encoding="utf-8")
-    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe loaders
+    return yaml.load(text, Loader=_LOADER)

@@ -13,7 +13,7 @@ from trtbuild.catalog.gpus import Gpu
 from trtbuild.errors import CatalogError
 from trtbuild.spec import Target
 
-_Row = TypeVar("_Row", "Format", "KvDtype")
+_Row = TypeVar("_Row", bound="_Supported")
 
 
 class _Frozen(BaseModel):

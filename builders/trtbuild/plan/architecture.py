@@ -78,6 +78,7 @@ class Architecture:
     gated_mlp: bool = True
     mlp_bias: bool = False
     lm_head_bias: bool = False
+    rotary_dim: int = 0  # of a head, turned by position; 0: no rope
     norms_per_layer: int = 2  # of hidden width
     norm_bias: bool = False
     moe: MoeShape | None = None
@@ -211,12 +212,23 @@ def from_shape(shape: ModelShape) -> Architecture:
         gated_mlp=shape.gated_mlp,
         mlp_bias=shape.mlp_bias,
         lm_head_bias=shape.lm_head_bias,
+        rotary_dim=_rotary_dim(shape),
         norms_per_layer=norms,
         norm_bias=norm_bias,
         moe=shape.moe,
         mla=shape.mla,
         native_quant=shape.native_quant,
     )
+
+
+def _rotary_dim(shape: ModelShape) -> int:
+    if shape.position != "rope":
+        return 0
+    if shape.mla is not None:
+        return shape.mla.rope
+    if shape.type == "chatglm":
+        return shape.head_dim // 2
+    return shape.rotary_dim or shape.head_dim
 
 
 def from_hf_config(source: Path | Mapping[str, Any]) -> Architecture:

@@ -1,13 +1,17 @@
-"""One language model before memory is shared out: all that is decided about it but its pool and concurrency."""
+"""One language model before memory is shared out: all that is decided but its pool and concurrency."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trtbuild.catalog.formats import Format
 from trtbuild.plan.activations import (
     decoder_buffers_bytes,
     execution_context_bytes,
+    local_activation_bytes,
+    local_buffer_bytes,
     runtime_buffers_bytes,
+    torch_activation_bytes,
 )
 from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.kv import free_fraction, sequences, whole_blocks
@@ -29,8 +33,10 @@ class Draft:
     source: str
     weights_path: str | None
     target: Target
+    trtllm_version: str | None
     architecture: Architecture
     quant: str
+    fmt: Format | None  # None: the local engine reads the file as it is
     kv_dtype: str
     dtype: str
     tp: int
@@ -51,6 +57,11 @@ class Draft:
         return self.max_input_tokens + self.max_output_tokens
 
     @property
+    def keeps_prefixes(self) -> bool:
+        """Whether a pool beyond what the running sequences need is worth its memory."""
+        return self.kv_reuse and self.target is not Target.LOCAL
+
+    @property
     def sequence_tokens(self) -> int:
         """Pool tokens of one sequence of the full length."""
         return whole_blocks(tokens=self.max_seq_len, tokens_per_block=self.tokens_per_block)
@@ -62,20 +73,38 @@ class Draft:
         return min(max(prompt, concurrency), most)
 
     def activation_bytes(self, concurrency: int) -> int:
+        tokens = self.max_num_tokens(concurrency)
+        if self.target is Target.LOCAL:
+            return local_activation_bytes(architecture=self.architecture, max_num_tokens=tokens)
+        if self.target is Target.LLMAPI or self.fmt is None:
+            return torch_activation_bytes(
+                architecture=self.architecture,
+                tp=self.tp,
+                max_num_tokens=tokens,
+                max_batch_size=concurrency,
+            )
         return execution_context_bytes(
             architecture=self.architecture,
+            fmt=self.fmt,
             tp=self.tp,
-            max_num_tokens=self.max_num_tokens(concurrency),
+            max_num_tokens=tokens,
             max_batch_size=concurrency,
         )
 
     def buffer_bytes(self, concurrency: int) -> int:
-        sizes = {
-            "architecture": self.architecture,
-            "max_batch_size": concurrency,
-            "max_seq_len": self.max_seq_len,
-        }
-        return runtime_buffers_bytes(**sizes) + decoder_buffers_bytes(**sizes)
+        """Runtime and decoder buffers."""
+        if self.target is Target.LOCAL:
+            return local_buffer_bytes(architecture=self.architecture, max_batch_size=concurrency)
+        buffers = (runtime_buffers_bytes, decoder_buffers_bytes)
+        return sum(
+            size(
+                architecture=self.architecture,
+                max_batch_size=concurrency,
+                max_seq_len=self.max_seq_len,
+                trtllm_version=self.trtllm_version,
+            )
+            for size in buffers
+        )
 
     def fixed_bytes(self, concurrency: int) -> int:
         """All instances without their KV pools."""

@@ -33,7 +33,9 @@ class KvChoice:
     chunked: bool
 
 
-def make_draft(source: ModelSource, *, target: Target, gpu: Gpu | None) -> tuple[Draft, tuple[Finding, ...]]:
+def make_draft(
+    source: ModelSource, *, target: Target, gpu: Gpu | None, trtllm_version: str | None
+) -> tuple[Draft, tuple[Finding, ...]]:
     """The draft of one model, with findings; errors among them mean that it cannot be built.
 
     Raises:
@@ -58,8 +60,10 @@ def make_draft(source: ModelSource, *, target: Target, gpu: Gpu | None) -> tuple
         source=source.source,
         weights_path=str(source.weights_path) if source.weights_path else None,
         target=target,
+        trtllm_version=trtllm_version,
         architecture=architecture,
         quant=quant,
+        fmt=fmt,
         kv_dtype=kv.name,
         dtype=_dtype(architecture, fmt, target, gpu),
         tp=spec.tp,

@@ -3,7 +3,8 @@
 1. Concurrency that was asked for is given. The models that asked for none get the same number, the largest
    up to `DEFAULT_CONCURRENCY` with which everything fits.
 2. What is left goes to the pools in proportion to what they hold already, up to twice that: the second half
-   keeps prefixes of ended requests. A model without KV reuse gains nothing from it and gets none.
+   keeps prefixes of ended requests. A model without KV reuse gains nothing from it and gets none, and on a CPU
+   the pool stays at what the sequences need, since it is taken from everybody's RAM.
 3. The rest stays free, so that another model can be added later without touching these.
 """
 
@@ -30,7 +31,7 @@ class Share:
 
 
 def share(drafts: Sequence[Draft], *, room_bytes: int) -> tuple[Share, ...]:
-    """Shares for ``drafts`` out of ``room_bytes``. Where they do not fit, each gets the least that it asked for."""
+    """Shares of ``room_bytes``. Where the drafts do not fit, each gets the least that it asked for."""
     planned = _common_concurrency(drafts, room_bytes)
     concurrency = [draft.concurrency or planned for draft in drafts]
     taken = _taken(drafts, concurrency)
@@ -64,9 +65,9 @@ def _common_concurrency(drafts: Sequence[Draft], room_bytes: int) -> int:
 
 
 def _extra(drafts: Sequence[Draft], needs: Sequence[int], left_bytes: int) -> list[int]:
-    reusing = sum(need for draft, need in zip(drafts, needs, strict=True) if draft.kv_reuse)
+    reusing = sum(need for draft, need in zip(drafts, needs, strict=True) if draft.keeps_prefixes)
     part = min(left_bytes, (_POOL_PER_NEED - 1) * reusing)
     return [
-        part * need // reusing if draft.kv_reuse and reusing else 0
+        part * need // reusing if draft.keeps_prefixes else 0
         for draft, need in zip(drafts, needs, strict=True)
     ]

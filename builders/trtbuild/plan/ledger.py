@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from trtbuild.catalog.vision import FrontRow, pipeline
 from trtbuild.plan import constants
@@ -12,7 +13,7 @@ from trtbuild.spec import Target
 
 def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
     """One language model on the device: what one instance takes × its instances."""
-    where = "host" if target is Target.LOCAL else "gpu"
+    where = _device(target)
     times = f"{plan.instances} × " if plan.instances > 1 else ""
     share = f" of 1 of {plan.tp} GPUs" if plan.tp > 1 else ""
     copies = "tied table again as lm_head, rope tables; the engine keeps them beside the weights"
@@ -51,7 +52,7 @@ def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
 
 def vision_items(plan: VisionPlan, target: Target) -> Iterator[LedgerItem]:
     """A vision pipeline's networks on the device."""
-    where = "host" if target is Target.LOCAL else "gpu"
+    where = _device(target)
     for network in plan.networks:
         times = f"{network.instances} × " if network.instances > 1 else ""
         yield LedgerItem(
@@ -107,7 +108,7 @@ def reserve_item(memory_bytes: int, target: Target) -> LedgerItem:
         item="reserve",
         bytes=reserve_bytes(memory_bytes),
         why=f"{constants.RESERVE_SHARE:.0%} for fragmentation and what no record shows",
-        where="host" if target is Target.LOCAL else "gpu",
+        where=_device(target),
     )
 
 
@@ -158,6 +159,10 @@ def _vision_front(vision: VisionPlan, front: FrontRow) -> LedgerItem:
     one = front.host_bytes + front.decode_bytes_per_pixel * vision.max_picture_pixels
     why = f"{vision.instances} × process and scratch to decode {vision.max_picture_pixels} pixels"
     return _host(f"{vision.name} front", one * vision.instances, why, vision.name)
+
+
+def _device(target: Target) -> Literal["gpu", "host"]:
+    return "host" if target is Target.LOCAL else "gpu"
 
 
 def _host(item: str, size: int, why: str, model: str | None = None) -> LedgerItem:

@@ -57,7 +57,8 @@ def make_plan(
         CatalogError, ModelSourceError, PlanError: a model, format or length that cannot be planned.
     """
     memory_bytes = _device_memory(target, gpu, host_memory_bytes)
-    drafts, findings = _drafts(spec, target, gpu, weights or {}, gguf_metadata or {})
+    trtllm_version = container.trtllm if container else None
+    drafts, findings = _drafts(spec, target, gpu, weights or {}, gguf_metadata or {}, trtllm_version)
     visions = [plan_vision(vision) for vision in spec.vision]
     new_names = [draft.name for draft in drafts] + [vision.name for vision in visions]
     _refuse_twins(new_names)
@@ -77,7 +78,7 @@ def make_plan(
     free_bytes = memory_bytes - sum(item.bytes for item in ledger)
     if gpu_note:
         findings.append(Finding(id="gpu-assumed", severity="info", message=gpu_note))
-    plan = Plan(
+    return Plan(
         target=target,
         target_reason=target_reason,
         gpu=GpuPlan(
@@ -86,7 +87,7 @@ def make_plan(
             sm=gpu.sm if gpu else None,
         ),
         container=container.release if container else None,
-        trtllm_version=container.trtllm if container else None,
+        trtllm_version=trtllm_version,
         models=(*kept, *planned, *visions),
         ledger=tuple(ledger),
         host_ledger=tuple(host),
@@ -94,7 +95,6 @@ def make_plan(
         fits=free_bytes >= 0,
         findings=tuple(findings),
     )
-    return plan
 
 
 def _device_memory(target: Target, gpu: Gpu | None, host_memory_bytes: int | None) -> int:
@@ -113,13 +113,14 @@ def _drafts(
     gpu: Gpu | None,
     weights: Mapping[str, WeightsFile],
     gguf_metadata: Mapping[str, Mapping[str, Any]],
+    trtllm_version: str | None,
 ) -> tuple[list[Draft], list[Finding]]:
     drafts: list[Draft] = []
     findings: list[Finding] = []
     for llm in spec.models:
         name = llm.name or default_name(llm.model)
         source = resolve(llm, weights=weights.get(name), gguf_metadata=gguf_metadata.get(name))
-        draft, found = make_draft(source, target=target, gpu=gpu)
+        draft, found = make_draft(source, target=target, gpu=gpu, trtllm_version=trtllm_version)
         drafts.append(draft)
         findings.extend(found)
     return drafts, findings
@@ -138,7 +139,7 @@ def _other_items(
     memory_bytes: int,
     shm_bytes: int,
 ) -> tuple[list[LedgerItem], list[LedgerItem]]:
-    """All device items but those of ``planned`` models, and the host's (empty for local: there they are the device's)."""
+    """Device items but those of ``planned`` models, and the host's items (local: both are the device's)."""
     llms = [*(model for model in fixed if isinstance(model, LlmPlan)), *planned]
     visions = [model for model in fixed if isinstance(model, VisionPlan)]
     items: list[LedgerItem] = []

@@ -44,7 +44,7 @@ class ModelSource:
 
 
 def default_name(model: str) -> str:
-    """The repository name of ``--model model``: the catalogue name as typed, or the last part of an id or path.
+    """The repository name of ``--model model``: a catalogue name as typed, else the last part of an id or path.
 
     Raises:
         SpecError, CatalogError: see `find_model`.

@@ -34,10 +34,13 @@ class Weights:
         )
 
 
-def is_quantised(linear: Linear, fmt: Format) -> bool:
-    """Whether a format stores this linear layer in its own type; routers and lm_head always stay 16 bit."""
+def is_quantised(linear: Linear, fmt: Format, *, mla: bool) -> bool:
+    """Whether a format stores this linear layer in its own type. Routers and lm_head always stay 16 bit; so
+    does MLA attention, except in checkpoints that are published in FP8 blocks (mem-0034: INT4 DeepSeek-V3)."""
     if fmt.layers == "experts":
         return linear.part == "expert"
+    if mla and linear.part == "attention" and fmt.block is None:
+        return False
     return fmt.layers in ("blocks", "file") and linear.part not in ("router", "lm_head")
 
 
@@ -68,7 +71,7 @@ def weights(
             biases += out_features * linear.count
         if linear.part == "lm_head":
             lm_head = 0 if architecture.tied else elements
-        elif is_quantised(linear, fmt):
+        elif is_quantised(linear, fmt, mla=architecture.mla is not None):
             quantised_bits += elements * fmt.bits
             scales += linear.count * _scale_bits(in_features, out_features, fmt, group_size)
         else:
@@ -100,12 +103,11 @@ def _scale_bits(in_features: int, out_features: int, fmt: Format, group_size: in
 
 
 def engine_copy_bytes(*, architecture: Architecture, tp: int = 1) -> int:
-    """What a compiled engine holds beside the weights: a tied table once more as lm_head, and rope tables.
+    """What a compiled engine holds beside the weights: a tied table once more as lm_head, and a rope table.
 
     A tied lm_head is a tensor of its own in the engine: Falcon-7B's is 13,768 MiB (mem-0043) where the
-    weights are 13,202 MiB. Rope: two float32 tables of context × head size (TensorRT-LLM functional.py,
-    RopeEmbeddingUtils: embed_positions and embed_positions_for_gpt_attention).
+    weights are 13,202 MiB. Rope: one float32 table of context x rotary size, exact in three logs
+    (TensorRT-LLM issues 1188 and 3636, tensorrtllm_backend issue 625: 869, 15,380 and 10,184 MiB).
     """
     head = -(-architecture.vocab // tp) * architecture.hidden * _SIXTEEN_BIT_BYTES if architecture.tied else 0
-    rotary = architecture.mla.rope if architecture.mla else architecture.head_dim
-    return head + 2 * architecture.context * rotary * _FLOAT_BYTES
+    return head + architecture.context * architecture.rotary_dim * _FLOAT_BYTES
