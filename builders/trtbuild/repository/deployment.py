@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trtbuild.build.script import scripted_model
+from trtbuild.build.script import ScriptedModel, scripted_model
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.model import LlmPlan, Plan
 from trtbuild.repository import launch
@@ -21,13 +21,17 @@ def deployment_files(plan: Plan, container: Container, scheme: NameScheme) -> di
         BuildError, CatalogError, ModelSourceError: no engine can be made of a model's weights.
     """
     llms = [(llm, llm_names(llm.name, scheme)) for llm in plan.llms]
-    files = {"README.md": render("deployment/README.md.j2", plan=plan, container=container, llms=llms)}
-    if plan.target is Target.LOCAL:
-        return files
-    files["Dockerfile"] = render("deployment/Dockerfile.j2", container=container, vision=bool(plan.visions))
-    files["launch.sh"] = _launch(plan, container, llms)
-    if plan.target is Target.ENGINE and llms:
-        files["build_engines.sh"] = _build(plan, container, llms)
+    common = {"plan": plan, "container": container}
+    builds = _builds(container, llms) if plan.target is Target.ENGINE else []
+    files = {"README.md": render("deployment/README.md.j2", llms=llms, builds=builds, **common)}
+    if plan.target is not Target.LOCAL:
+        files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=bool(plan.visions), **common)
+        files["launch.sh"] = _launch(plan, container, llms)
+    if builds:
+        script = render(
+            "deployment/build_engines.sh.j2", models=builds, tokenizer_files=TOKENIZER_FILES, **common
+        )
+        files["build_engines.sh"] = script
     return files
 
 
@@ -56,15 +60,8 @@ def _launch(plan: Plan, container: Container, llms: Named) -> str:
     )
 
 
-def _build(plan: Plan, container: Container, llms: Named) -> str:
-    models = [
+def _builds(container: Container, llms: Named) -> list[ScriptedModel]:
+    return [
         scripted_model(llm, container, tokenizer=f"{names.front}/1/tokenizer", engine=f"{names.engine}/1")
         for llm, names in llms
     ]
-    return render(
-        "deployment/build_engines.sh.j2",
-        plan=plan,
-        container=container,
-        models=models,
-        tokenizer_files=TOKENIZER_FILES,
-    )

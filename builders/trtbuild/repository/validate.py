@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from trtbuild.errors import RepositoryError
 from trtbuild.repository.contents import ModelFolder, Repository
@@ -31,7 +33,7 @@ def _faults(folders: dict[str, ModelFolder]) -> Iterator[str]:
             yield from (f"{name} declares {kind} {twice!r} twice" for twice in sorted(set(_repeated(names))))
         if config.platform == "ensemble":
             yield from (str(fault) for fault in ensemble_faults(config, configs))
-            yield from _scrambling(config.ensemble_scheduling.step, configs, name)
+            yield from _scrambling(name, configs)
 
 
 def _repeated(names: list[str]) -> Iterator[str]:
@@ -42,14 +44,14 @@ def _repeated(names: list[str]) -> Iterator[str]:
         seen.add(name)
 
 
-def _scrambling(steps: object, configs: dict[str, object], name: str) -> Iterator[str]:
+def _scrambling(name: str, configs: Mapping[str, ModelConfig]) -> Iterator[str]:
     """Steps behind a decoupled one: with two instances, responses of one stream overtake each other."""
     streaming = False
-    for step in steps:  # type: ignore[attr-defined]
+    for step in configs[name].ensemble_scheduling.step:
         config = configs.get(step.model_name)
         if config is None:
             continue
-        count = sum(group.count for group in config.instance_group) or 1  # type: ignore[attr-defined]
+        count = sum(group.count for group in config.instance_group) or 1
         if streaming and count > 1:
             yield f"{step.model_name} follows a decoupled step of {name} and has {count} instances, not 1"
-        streaming = streaming or config.model_transaction_policy.decoupled  # type: ignore[attr-defined]
+        streaming = streaming or config.model_transaction_policy.decoupled
