@@ -351,7 +351,7 @@ def test_what_the_planner_said_already_is_not_said_twice() -> None:
         container=find_container("26.07"),
     )
     said = {finding.id for finding in plan.findings}
-    assert {"format-support", "kv-dtype-support", "kv-fp8-bias"} <= said
+    assert {"format.gpu", "kv.dtype", "kv.bias"} <= said
     assert not {"format.gpu", "kv.support", "kv.bias"} & {f.id for f in preflight.check(plan, spec)}
 
 

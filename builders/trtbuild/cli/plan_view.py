@@ -10,7 +10,7 @@ from trtbuild.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trtbuild.plan.model import Plan
+    from trtbuild.plan.model import Finding, Plan
 
 
 def print_plan(plan: Plan, notes: Sequence[str] = ()) -> None:
@@ -26,7 +26,7 @@ def print_plan(plan: Plan, notes: Sequence[str] = ()) -> None:
     print_ledger(plan)
     print_limits(plan)
     for finding in plan.findings:
-        if finding.severity != "error":
+        if finding.severity != "error" and finding not in _changes(plan):
             note(
                 f"{finding.severity}: {finding.message}"
                 + (f"\n  → {finding.remedy}" if finding.remedy else "")
@@ -90,5 +90,11 @@ def refuse_unless_it_fits(plan: Plan) -> None:
             if len(found) == 1
             else f"{len(found)} things forbid it:" + "".join(f"\n  - {text}" for text in found)
         )
-        remedies = dict.fromkeys(finding.remedy for finding in plan.errors if finding.remedy)
-        raise PlanError(message, *remedies)
+        changes = [f"{change.remedy}   ({change.message})" for change in _changes(plan)]
+        remedies = [finding.remedy for finding in plan.errors if finding.remedy]
+        raise PlanError(message, *dict.fromkeys(changes or remedies))
+
+
+def _changes(plan: Plan) -> list[Finding]:
+    """What would make a plan fit that does not: ways out of its error, not remarks beside it."""
+    return [f for f in plan.findings if not plan.fits and f.severity == "info" and f.id.startswith("memory.")]

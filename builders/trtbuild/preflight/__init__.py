@@ -19,13 +19,9 @@ from trtbuild.spec import DeploymentSpec, LlmSpec, Target
 
 __all__ = ["BuildHost", "architectures_of", "check", "read_build_host", "refuse_errors"]
 
-# Rules here → findings by which the planner says the same of a plan that it makes. A plan can also come from
-# a file, and models of a repository are planned by an older version, so the rules look at both.
-_SAID_BY_PLANNER = {
-    "format.gpu": "format-support",
-    "kv.support": "kv-dtype-support",
-    "kv.bias": "kv-fp8-bias",
-}
+# The planner says the same of a plan that it makes, under the rule's id or this one. A plan can also come
+# from a file, and models of a repository are planned by an older version, so the rules look at both.
+_SAID_BY_PLANNER = {"kv.support": "kv.dtype"}
 
 
 def check(
@@ -55,7 +51,7 @@ def check(
         for llm in plan.llms
         for rule in rules
         for finding in rule(Subject(context, llm))
-        if (_SAID_BY_PLANNER.get(finding.id), llm.name) not in said
+        if (_SAID_BY_PLANNER.get(finding.id, finding.id), llm.name) not in said
     ]
 
 
