@@ -8,11 +8,11 @@ pad_id=43}, NormalizerSpec{add_dummy_prefix=3}. Piece types are those of a GGUF'
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from trtbuild.errors import ModelSourceError
+from trtbuild_templates.llm_front.protobuf import ProtobufError, fields
 
 _UNIGRAM, _BPE = 1, 2
 _NORMAL = 1
@@ -32,15 +32,15 @@ def sentencepiece_metadata(path: Path) -> dict[str, Any]:
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
     try:
-        for field, value in _fields(path.read_bytes()):
+        for field, _, content in fields(path.read_bytes()):
             if field == 1:
-                piece = dict(_fields(value))
+                piece = _message(content)
                 pieces.append((piece[1].decode(), _float(piece.get(2, b"\0" * 4)), piece.get(3, _NORMAL)))
             elif field == 2:
-                trainer = dict(_fields(value))
+                trainer = _message(content)
             elif field == 3:
-                normalizer = dict(_fields(value))
-    except (IndexError, KeyError, struct.error, UnicodeDecodeError, AttributeError, TypeError) as error:
+                normalizer = _message(content)
+    except (ProtobufError, KeyError, struct.error, UnicodeDecodeError, AttributeError, TypeError) as error:
         raise ModelSourceError(f"{path} is no SentencePiece model", "fetch the file again") from error
     kind = trainer.get(3, _UNIGRAM)
     if not pieces or kind != _BPE:
@@ -62,37 +62,9 @@ def sentencepiece_metadata(path: Path) -> dict[str, Any]:
     return metadata
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """(number, value) of a protobuf message's fields; numbers as int, all else as bytes."""
-    pos = 0
-    while pos < len(data):
-        key, pos = _varint(data, pos)
-        wire = key & 7
-        if wire == 0:
-            value, pos = _varint(data, pos)
-            yield key >> 3, value
-            continue
-        if wire == 2:
-            size, pos = _varint(data, pos)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise IndexError(f"wire type {wire}")
-        if pos + size > len(data):
-            raise IndexError("cut off")
-        yield key >> 3, data[pos : pos + size]
-        pos += size
-
-
-def _varint(data: bytes, pos: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[pos]
-        pos += 1
-        value |= (byte & 127) << shift
-        if not byte & 128:
-            return value, pos
-        shift += 7
+def _message(data: bytes) -> dict[int, Any]:
+    """Fields by number: numbers as int, all else as bytes."""
+    return {number: content or value for number, value, content in fields(data)}
 
 
 def _float(data: bytes) -> float:

@@ -31,7 +31,11 @@ class _EngineCall(http2.Call):
     def on_message(self, data: bytes) -> None:
         answer, reader = self._answer, self._reader
         token = reader.token(data)
-        then = answer.accept(reader.parse(data)) if token is None else answer.accept_tokens([token])
+        try:
+            then = answer.accept(reader.parse(data)) if token is None else answer.accept_tokens([token])
+        except Exception as exc:  # one answer's fault must not end those on the same connection
+            answer.fail("INTERNAL", f"the text front failed: {type(exc).__name__}: {exc}")
+            then = Then.CANCEL
         if then is Then.CANCEL:
             self._engine.cancel(answer)
 

@@ -24,7 +24,13 @@ _MAX_FRAME = 16384  # of what is received; the default, not raised
 
 # gRPC status codes that are told from others here
 OK, CANCELLED, UNKNOWN, NOT_FOUND, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE = 0, 1, 2, 5, 8, 13, 14
-_OF_RESET = {7: UNAVAILABLE, 8: CANCELLED, 11: RESOURCE_EXHAUSTED}  # HTTP/2 error code → gRPC status
+_REFUSED_STREAM = 7
+_MAX_REFUSALS = 1000  # a trip over the loopback each
+_OF_RESET = {
+    _REFUSED_STREAM: UNAVAILABLE,
+    8: CANCELLED,
+    11: RESOURCE_EXHAUSTED,
+}  # HTTP/2 error code → gRPC status
 
 
 class ProtocolError(Exception):
@@ -34,7 +40,7 @@ class ProtocolError(Exception):
 class Call:
     """One RPC. A subclass says what becomes of messages and of the end."""
 
-    __slots__ = ("_body", "_partial", "_received", "_sent", "_window", "stream_id")
+    __slots__ = ("_body", "_partial", "_received", "_refusals", "_sent", "_window", "stream_id")
 
     def __init__(self) -> None:
         self.stream_id = 0  # 0: not on the wire
@@ -43,6 +49,7 @@ class Call:
         self._window = 0
         self._partial = bytearray()
         self._received = 0
+        self._refusals = 0
 
     def on_message(self, data: bytes) -> None:
         """One message of the peer came."""
@@ -162,8 +169,6 @@ class Connection:
             call._sent += size
             call._window -= size
             self._window -= size
-        call._body = b""
-        call._sent = 0
         self._waiting.pop(call, None)
 
     def _send_waiting(self) -> None:
@@ -235,7 +240,7 @@ class Connection:
         elif kind == _RST_STREAM:
             (code,) = struct.unpack(">I", payload)
             if (call := self._calls.get(stream_id)) is not None:
-                self._end(call, _OF_RESET.get(code, INTERNAL), f"the server reset the call (code {code})")
+                self._on_reset(call, code)
         elif kind == _SETTINGS:
             if not flags & _ACK:
                 self._on_settings(payload)
@@ -272,6 +277,17 @@ class Connection:
             self._end(call, UNKNOWN, f"the server gave no gRPC status (HTTP status {http})")
         else:
             self._end(call, int(status), _percent_decode(headers.get(b"grpc-message", b"")))
+
+    def _on_reset(self, call: Call, code: int) -> None:
+        if code == _REFUSED_STREAM and call._refusals < _MAX_REFUSALS:
+            # the server did nothing for it: its limit counts streams that have just ended for a moment longer
+            del self._calls[call.stream_id]
+            call.stream_id, call._sent = 0, 0
+            call._refusals += 1
+            self._waiting[call] = None
+            self._send_waiting()
+        else:
+            self._end(call, _OF_RESET.get(code, INTERNAL), f"the server reset the call (code {code})")
 
     def _on_settings(self, payload: bytes) -> None:
         for key, value in struct.iter_unpack(">HI", payload):

@@ -1,4 +1,11 @@
-"""Messages of the KServe v2 gRPC protocol, as far as the front speaks it with its engine."""
+"""Messages of the KServe v2 gRPC protocol, as far as the front speaks it with its engine.
+
+Field numbers are those of grpc_service.proto (triton-inference-server/common):
+ModelInferRequest{model_name=1, parameters=4, inputs=5, outputs=6, raw_input_contents=7},
+InferInputTensor{name=1, datatype=2, shape=3}, InferRequestedOutputTensor{name=1},
+InferParameter{bool_param=1}, ModelStreamInferResponse{error_message=1, infer_response=2},
+ModelInferResponse{parameters=4, outputs=5, raw_output_contents=6}.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tritonclient.grpc import service_pb2
+
+from .protobuf import bytes_field, fields, read_varint, varint, varint_field
 
 METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 
@@ -29,24 +37,24 @@ def request_bytes(model: str, tensors: dict[str, Array], outputs: Iterable[str])
         tensors: by input name, each with the batch dimension 1 in front; bytes objects make a BYTES tensor.
         outputs: names of the outputs that the engine shall send.
     """
-    message = service_pb2.ModelInferRequest(model_name=model)
+    parts = [bytes_field(1, model.encode())]
+    # the final flag comes with the last tokens or in a message of its own; either way at once
+    flag = bytes_field(1, b"triton_enable_empty_final_response") + bytes_field(2, varint_field(1, 1))
+    parts.append(bytes_field(4, flag))
+    contents = []
     for name, array in tensors.items():
-        tensor = message.inputs.add()
-        tensor.name = name
-        tensor.shape.extend(array.shape)
         if array.dtype == object:
-            tensor.datatype = "BYTES"
+            datatype = "BYTES"
             items = [bytes(item) for item in array.ravel()]
             raw = b"".join(len(item).to_bytes(4, "little") + item for item in items)
         else:
-            tensor.datatype = _NAMES[array.dtype]
-            raw = np.ascontiguousarray(array).tobytes()
-        message.raw_input_contents.append(raw)
-    for name in outputs:
-        message.outputs.add().name = name
-    # the final flag comes with the last tokens or in a message of its own; either way at once
-    message.parameters["triton_enable_empty_final_response"].bool_param = True
-    return bytes(message.SerializeToString())
+            datatype, raw = _NAMES[array.dtype], array.tobytes()
+        shape = b"".join(map(varint, array.shape))
+        tensor = bytes_field(1, name.encode()) + bytes_field(2, datatype.encode()) + bytes_field(3, shape)
+        parts.append(bytes_field(5, tensor))
+        contents.append(bytes_field(7, raw))
+    parts += [bytes_field(6, bytes_field(1, name.encode())) for name in outputs]
+    return b"".join(parts + contents)
 
 
 @dataclass
@@ -84,28 +92,36 @@ class ReplyReader:
 
         ``ids`` are cut at ``sequence_length`` (engines pad ``output_ids``), one list a beam.
         """
-        message = service_pb2.ModelStreamInferResponse.FromString(data)
-        if message.error_message:
-            return Reply(error=message.error_message)
-        response = message.infer_response
+        response, error = b"", b""
+        for number, _, content in fields(data):
+            if number == 1:
+                error = content
+            elif number == 2:
+                response = content
+        if error:
+            return Reply(error=error.decode("utf-8", "replace"))
         reply = Reply()
-        final = response.parameters.get("triton_final_response")
-        if final is not None:
-            reply.final = final.bool_param
-        raw = response.raw_output_contents
+        outputs: list[tuple[str, str, list[int]]] = []
+        raw: list[bytes] = []
+        for number, _, content in fields(response):
+            if number == 4:
+                reply.final = reply.final or _is_final(content)
+            elif number == 5:
+                outputs.append(_output(content))
+            elif number == 6:
+                raw.append(content)
         arrays: dict[str, Array] = {}
-        for output, content in zip(response.outputs, raw, strict=False):
-            kind = _DTYPES.get(output.datatype)
+        for (name, datatype, shape), content in zip(outputs, raw, strict=False):
+            kind = _DTYPES.get(datatype)
             if kind is not None:
-                arrays[output.name] = np.frombuffer(content, dtype=kind).reshape(tuple(output.shape))
+                arrays[name] = np.frombuffer(content, dtype=kind).reshape(shape)
         tokens, lengths = arrays.pop("output_ids", None), arrays.pop("sequence_length", None)
         if tokens is not None and tokens.size:
             rows = tokens.reshape(-1, tokens.shape[-1])
             ends = [rows.shape[1]] * len(rows) if lengths is None else lengths.reshape(-1).tolist()
             reply.ids = [row[: max(0, end)].tolist() for row, end in zip(rows, ends, strict=False)]
             if tokens.size == 1 and reply.ids[0] and not reply.final and not arrays:
-                names = [output.name for output in response.outputs]
-                self._learn(data, [bytes(content) for content in raw], names.index("output_ids"))
+                self._learn(data, raw, [name for name, _, _ in outputs].index("output_ids"))
         if "sequence_index" in arrays:
             reply.sequence = int(arrays.pop("sequence_index").reshape(-1)[0])
         reply.extras = arrays
@@ -123,3 +139,35 @@ class ReplyReader:
         self._start = len(data) - len(tail) + before
         self._before, self._after = data[: self._start], data[self._start + 4 :]
         self._size = len(data)
+
+
+def _is_final(entry: bytes) -> bool:
+    """Whether an entry of the parameters is the final flag, set."""
+    key, parameter = b"", b""
+    for number, _, content in fields(entry):
+        if number == 1:
+            key = content
+        elif number == 2:
+            parameter = content
+    return key == b"triton_final_response" and any(
+        number == 1 and value for number, value, _ in fields(parameter)
+    )
+
+
+def _output(tensor: bytes) -> tuple[str, str, list[int]]:
+    """Name, datatype and shape of an output."""
+    name, datatype = "", ""
+    shape: list[int] = []
+    for number, value, content in fields(tensor):
+        if number == 1:
+            name = content.decode()
+        elif number == 2:
+            datatype = content.decode()
+        elif number == 3 and content:  # packed
+            pos = 0
+            while pos < len(content):
+                size, pos = read_varint(content, pos)
+                shape.append(size)
+        elif number == 3:
+            shape.append(value)
+    return name, datatype, shape
