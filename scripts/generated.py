@@ -36,9 +36,17 @@ def main() -> int:
     except TrtbuildError as error:
         print(f"error: {error.message}", *error.remedies, sep="\n  → ", file=sys.stderr)
         return 1
-    stale += list(difflib.unified_diff(old.splitlines(), new.splitlines(), "README.md", "as it is now", lineterm=""))
+    stale += list(
+        difflib.unified_diff(old.splitlines(), new.splitlines(), "README.md", "as it is now", lineterm="")
+    )
     if stale:
-        print(*stale, "", "generated files are out of date: run scripts/check --write", sep="\n", file=sys.stderr)
+        print(
+            *stale,
+            "",
+            "generated files are out of date: run scripts/check --write",
+            sep="\n",
+            file=sys.stderr,
+        )
     return 1 if stale else 0
 
 
@@ -46,6 +54,10 @@ def rerun(block: str) -> str:
     """A console block with the output of each of its ``$ trtbuild …`` lines as it is today."""
     commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     with tempfile.TemporaryDirectory() as folder:
+        no_gpu = Path(folder, "bin", "nvidia-smi")  # the README shows a machine without one
+        no_gpu.parent.mkdir()
+        no_gpu.write_text("#!/bin/sh\nexit 1\n")
+        no_gpu.chmod(0o755)
         shown = [f"$ {command}\n{output(command, Path(folder))}" for command in commands]
     return "".join(shown)
 
@@ -55,9 +67,20 @@ def output(command: str, folder: Path) -> str:
     words = shlex.split(command)
     if words[0] == "trtbuild":
         words[:1] = [sys.executable, "-m", "trtbuild"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONUNBUFFERED": "1",
+        "COLUMNS": "100",
+    }
     done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment, check=False
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=environment,
+        check=False,
     )
     lines = [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
     return "\n".join(lines) + "\n"

@@ -65,7 +65,8 @@ def print_table(
     console = _console()
     with console.capture() as capture:
         console.print(table)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    lines = "\n".join(line.rstrip() for line in capture.get().splitlines())
+    click.echo("\n" + lines.strip("\n"))
 
 
 @contextmanager
