@@ -63,11 +63,14 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        from trtbuild.cli.build import build_command
         from trtbuild.cli.options import SPEC_OPTIONS
 
-        for title, options in SPEC_OPTIONS.items():
+        shared = {option for options in SPEC_OPTIONS.values() for option in options}
+        own = [option for option in build_command.params if option not in shared]
+        for title, options in {**SPEC_OPTIONS, "what is written": own}.items():
             records = [option.get_help_record(ctx) for option in options]
-            with formatter.section(f"Options of build and plan: {title}"):
+            with formatter.section(f"Options of build: {title}"):
                 formatter.write_dl([record for record in records if record])
 
 
