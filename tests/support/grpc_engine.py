@@ -32,7 +32,7 @@ class Response:
     def ids(self) -> list[int]:
         """Ids of the first beam; none in a response without tensors."""
         ids = self.tensors.get("output_ids")
-        return [] if ids is None else ids.reshape(-1, ids.shape[-1])[0].tolist()
+        return [] if ids is None or ids.size == 0 else ids.reshape(-1, ids.shape[-1])[0].tolist()
 
 
 @dataclass

@@ -11,7 +11,7 @@ VOCAB = len(SPECIAL) + 256
 EOS = 2
 
 
-def _byte_tokens() -> list[str]:
+def byte_tokens() -> list[str]:
     """The 256 byte-level tokens of GPT-2's vocabulary, in its printable spelling."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     spelled = {byte: chr(byte) for byte in printable}
@@ -54,7 +54,7 @@ def write_tiny_gguf(
     writer.add_vocab_size(VOCAB)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
-    writer.add_token_list([*SPECIAL, *_byte_tokens()])
+    writer.add_token_list([*SPECIAL, *byte_tokens()])
     writer.add_token_types([3] * len(SPECIAL) + [1] * 256)  # control, normal
     writer.add_token_merges(["Ġ t"])
     writer.add_bos_token_id(1)

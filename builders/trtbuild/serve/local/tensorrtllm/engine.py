@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .admission import Admission
+from .grammar import GuideCheck
 from .jobs import Event, Finish, Gauges, Job, RequestRefused, Times
 from .limits import Limits
 from .sampling import generation_config, watched_words
@@ -38,11 +39,13 @@ class Engine:
     Args:
         pipeline: an ``openvino_genai.ContinuousBatchingPipeline``.
         limits: of this engine; the pipeline was made with the same pool.
+        guides: tries guides of guided decoding; None where that is off.
     """
 
-    def __init__(self, pipeline: Any, limits: Limits) -> None:
+    def __init__(self, pipeline: Any, limits: Limits, guides: GuideCheck | None = None) -> None:
         self._pipeline = pipeline
         self._limits = limits
+        self._guides = guides
         self._admission = Admission(limits)
         self._running: dict[int, _Running] = {}
         self._leaving: list[int] = []  # the pipeline frees their blocks in its next step
@@ -58,6 +61,8 @@ class Engine:
         """Queues a job, or ends it with an error if it is refused."""
         try:
             self._limits.check_fits(job)
+            if self._guides is not None and job.sampling.guide_type:
+                self._guides.check(job.sampling)
             self._admission.offer(job)
         except RequestRefused as refusal:
             return [Event(job.key, [], Finish.ERROR, message=str(refusal))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .config import ModelSettings
 from .contract import INPUT_BY_NAME
+from .grammar import check_guide_type
 from .jobs import Job, RequestRefused, Sampling
 from .stopping import split_words
 
@@ -57,8 +58,7 @@ class _Row:
             raise RequestRefused(
                 f"{name} has {value.shape[0]} rows and input_ids {self._batch_size}; each input needs as many"
             )
-        row: NDArray[Any] = value[self._row]
-        return row
+        return np.asarray(value[self._row], value.dtype)
 
     def scalar(self, name: str, default: Any) -> Any:
         value = self.array(name)
@@ -66,7 +66,8 @@ class _Row:
             return default
         if value.size != 1:
             raise RequestRefused(f"{name} has {value.size} values; it takes one")
-        return value.reshape(-1)[0].item()
+        item = value.reshape(-1)[0]
+        return item.item() if isinstance(item, np.generic) else item  # texts are plain bytes
 
 
 def plan_request(tensors: Tensors, settings: ModelSettings, next_key: Any) -> Plan:
@@ -162,8 +163,6 @@ def _stop_words(row: _Row) -> tuple[tuple[int, ...], ...]:
 
 
 def _reseeded(sampling: Sampling, sequence: int) -> Sampling:
-    from dataclasses import replace
-
     return replace(sampling, seed=(sampling.seed + sequence) % 2**64) if sequence else sampling
 
 
@@ -207,17 +206,30 @@ def _sampling(row: _Row, settings: ModelSettings) -> tuple[int, Sampling]:
         else beam_width,
         length_penalty=row.scalar("len_penalty", 1.0),
         early_stopping=bool(row.scalar("early_stopping", True)),
-        guide_type=_text(row.scalar("guided_decoding_guide_type", b"")),
-        guide=_text(row.scalar("guided_decoding_guide", b"")),
+        guide_type=_text_input(row, "guided_decoding_guide_type"),
+        guide=_text_input(row, "guided_decoding_guide"),
     )
     _check_engine_ranges(sampling)
-    if sampling.guide_type or sampling.guide:
-        raise RequestRefused("guided decoding is not available")
+    _check_guide(sampling, settings)
     return (1 if beam_width > 1 else returned), sampling
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+def _check_guide(sampling: Sampling, settings: ModelSettings) -> None:
+    if not sampling.guide_type and not sampling.guide:
+        return
+    if not settings.engine.guided:
+        raise RequestRefused("guided decoding is off; set parameter guided_decoding_backend to xgrammar")
+    if sampling.beam_width > 1:
+        raise RequestRefused("guided decoding needs beam_width 1")
+    check_guide_type(sampling.guide_type, sampling.guide)
+
+
+def _text_input(row: _Row, name: str) -> str:
+    value: bytes = row.scalar(name, b"")
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestRefused(f"{name} is not UTF-8: {error}") from error
 
 
 def _in_range(name: str, value: float, low: float, high: float | None) -> None:

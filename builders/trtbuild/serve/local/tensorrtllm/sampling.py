@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .grammar import structured_output
 from .jobs import Job
 
 
@@ -41,6 +42,8 @@ def generation_config(job: Job) -> Any:
         config.eos_token_id = min(stop_ids)  # the engine asks that it is one of them; which one is the same
     else:
         config.ignore_eos = True  # an unset id would be filled from the model's own defaults
+    if sampling.guide_type:
+        config.structured_output_config = structured_output(sampling)
     if sampling.beam_width > 1:
         config.num_beams = sampling.beam_width
         config.num_return_sequences = sampling.beams_returned

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from .engine import Engine
+from .grammar import GuideCheck
 from .jobs import Cancel, Event, Failed, Gauges, Job, Loaded, Progress
 from .settings import Settings
 
@@ -93,7 +94,8 @@ def main(descriptor: int, parent_pid: int) -> None:
     settings: Settings = connection.recv()
     try:
         begun_s = time.monotonic()
-        engine = Engine(make_pipeline(settings), settings.limits)
+        guides = GuideCheck() if settings.guided else None
+        engine = Engine(make_pipeline(settings), settings.limits, guides)
         connection.send(Loaded(time.monotonic() - begun_s))
         Worker(connection, engine, settings.stats_period_s).run()
     except EOFError:
