@@ -44,8 +44,10 @@ def run_child(
     """
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     try:
-        with log.open("w", encoding="utf-8", errors="replace") as file:
-            child = _start(argv, cwd, environment, held_fd)
+        with (
+            log.open("w", encoding="utf-8", errors="replace") as file,
+            _start(argv, cwd, environment, held_fd) as child,
+        ):
             try:
                 assert child.stdout is not None
                 for raw in child.stdout:

@@ -1,0 +1,385 @@
+"""A build's steps: what is run, verified, kept, resumed, and what a failure or a kill leaves behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.plans import llm_plan
+
+from trtbuild.build import steps as steps_module
+from trtbuild.build.cache import container_tools, step_keys
+from trtbuild.build.commands import Command, Recipe, Step, llm_commands
+from trtbuild.build.jobs import Job
+from trtbuild.build.places import Here
+from trtbuild.build.steps import BuildResult, StepEvent, run_job
+from trtbuild.catalog.versions import find_container
+from trtbuild.errors import BuildError
+from trtbuild.spec import Target
+
+VERSION = "1.2.1"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TOOL = Path(__file__).parents[1] / "support" / "build_tools.py"
+STEPS = ("fetch", "convert", "compile")
+
+
+class Tools(Here):
+    """The fakes on PATH take every step."""
+
+    def refuses(self, command: Command) -> str | None:
+        return None
+
+
+class Nowhere(Here):
+    """Takes no step that needs a GPU."""
+
+    def refuses(self, command: Command) -> str | None:
+        return "no GPU" if command.needs_gpu else None
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on PATH with the fakes; returns the file that their calls are noted in."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python3", "trtllm-build", "docker"):
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nFAKE_NAME={name} exec {sys.executable} -S {TOOL} "$@"\n')
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    calls = tmp_path / "calls"
+    calls.touch()
+    (tmp_path / "state").mkdir()
+    facts = {name: {**product_files(command)} for name, command in zip(STEPS, job().commands, strict=True)}
+    for name, value in {
+        "FAKE_CALLS": str(calls),
+        "FAKE_VERSION": VERSION,
+        "FAKE_STATE": str(tmp_path / "state"),
+        "FAKE_FACTS": json.dumps(facts),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("FAKE_FAULT", raising=False)
+    return calls
+
+
+def product_files(command: Command) -> dict[str, str]:
+    """What a good run of a command leaves: every pattern a file, config.json with the facts."""
+    config: dict[str, Any] = {}
+    for fact in command.facts:
+        place = config
+        *path, last = fact.path.split(".")
+        for key in path:
+            place = place.setdefault(key, {})
+        place[last] = fact.value
+    names = [pattern.replace("*", "model") for pattern in command.expects]
+    return {name: json.dumps(config or {"x": 1}) if name == "config.json" else "weights" for name in names}
+
+
+def job(**changes: Any) -> Job:
+    llm = llm_plan(tp=2, **changes)
+    recipe = Recipe("convert", "awq", 128, source_quant="W4A16_GPTQ", revision=COMMIT)
+    commands = llm_commands(
+        llm, target=Target.ENGINE, version=VERSION, model_type="qwen2", recipe=recipe, examples="/examples"
+    )
+    return Job(llm, commands, recipe)
+
+
+def keys_of(made: Job) -> tuple[str, ...]:
+    tools = container_tools(find_container("26.07"), "8.9")
+    return step_keys(made, tools=tools, source=f"{made.llm.source}@{COMMIT}")
+
+
+def build(
+    work: Path,
+    made: Job | None = None,
+    *,
+    place: Here | None = None,
+    on_event: Callable[[StepEvent], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> BuildResult:
+    made = made or job()
+    place = place or Tools(python="python3")
+    return run_job(made, keys_of(made), work=work, places=[place], on_event=on_event, on_line=on_line)
+
+
+def states(result: BuildResult) -> list[str]:
+    return [event.state for event in result.events]
+
+
+def leftovers(work: Path) -> list[str]:
+    return sorted(path.name for pattern in ("*.partial", "*.old", "*.key") for path in work.glob(pattern))
+
+
+def called(tools: Path) -> list[str]:
+    return tools.read_text().split()
+
+
+def test_a_build_makes_every_product_and_logs_every_step(tools: Path, tmp_path: Path) -> None:
+    events: list[str] = []
+    work = tmp_path / "build" / "qwen-7b"
+    result = build(work, on_event=lambda event: events.append(f"{event.command.step.value} {event.state}"))
+    assert called(tools) == list(STEPS)
+    assert states(result) == ["done", "done", "done"]
+    assert events == [f"{step} {state}" for step in STEPS for state in ("started", "done")]
+    assert sorted(path.name for path in (work / "engine").iterdir()) == [
+        "config.json",
+        "rank0.engine",
+        "rank1.engine",
+    ]
+    assert (work / "logs" / "compile.log").read_text() == "compile: working\nHALF compile\ncompile: done\n"
+    assert leftovers(work) == []
+
+
+def test_a_second_build_runs_nothing_and_says_so(tools: Path, tmp_path: Path) -> None:
+    build(tmp_path / "w")
+    assert states(build(tmp_path / "w")) == ["cached"] * 3
+    assert called(tools) == list(STEPS)
+
+
+def test_only_what_a_change_touches_is_made_again(tools: Path, tmp_path: Path) -> None:
+    build(tmp_path / "w")
+    again = build(tmp_path / "w", without_engine_facts(job(max_batch_size=16)))
+    assert states(again) == ["cached", "cached", "done"]
+    assert called(tools) == [*STEPS, "compile"]
+
+
+def without_engine_facts(made: Job) -> Job:
+    """The fake writes an engine with the facts of the first plan."""
+    return replace(made, commands=(*made.commands[:-1], replace(made.commands[-1], facts=())))
+
+
+def test_a_product_that_was_damaged_is_made_again(tools: Path, tmp_path: Path) -> None:
+    build(tmp_path / "w")
+    (tmp_path / "w" / "checkpoint" / "rank1.safetensors").write_text("")
+    assert states(build(tmp_path / "w")) == ["cached", "done", "cached"]
+
+
+FAULTS = ("exit=3", "kill=9", "kill=15", "empty", "missing", "full")
+
+
+@pytest.mark.parametrize(
+    ("step", "fault"),
+    [*((step, fault) for step in STEPS for fault in FAULTS), ("convert", "wrong"), ("compile", "wrong")],
+)
+def test_a_step_that_fails_leaves_nothing_that_looks_finished(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, fault: str
+) -> None:
+    work = tmp_path / "w"
+    monkeypatch.setenv("FAKE_FAULT", f"{step}:{fault}")
+    with pytest.raises(BuildError) as raised:
+        build(work)
+    product = job().commands[STEPS.index(step)].product
+    assert not (work / product).exists()
+    assert not (work / f"{product}.done").exists()
+    words = {
+        "exit=3": "exit code 3",
+        "kill=9": "killed, most often for using too much memory",
+        "kill=15": "SIGTERM",
+        "full": "the disk is full",
+        "empty": "that is not empty",
+        "missing": "that is not empty",
+        "wrong": "was asked for",
+    }
+    assert words[fault] in raised.value.message
+    monkeypatch.delenv("FAKE_FAULT")
+    done = STEPS.index(step)
+    assert states(build(work)) == ["cached"] * done + ["done"] * (3 - done)
+
+
+def test_the_message_of_a_failure_ends_with_its_last_lines(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAULT", "convert:exit=1")
+    with pytest.raises(BuildError) as raised:
+        build(tmp_path / "w")
+    assert "w: convert failed: exit code 1" in raised.value.message
+    assert raised.value.message.endswith("    convert: working\n    HALF convert")
+    assert "logs/convert.log" in raised.value.message
+
+
+def test_a_tool_of_another_version_is_told_by_its_own_words(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VERSION", "0.13.0")  # has no --monitor_memory
+    with pytest.raises(BuildError, match="the tool is of another version than the plan is for"):
+        build(tmp_path / "w")
+
+
+def test_a_failed_rebuild_keeps_the_last_good_product(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "w"
+    build(work)
+    monkeypatch.setenv("FAKE_FAULT", "compile:exit=1")
+    with pytest.raises(BuildError):
+        build(work, without_engine_facts(job(max_batch_size=16)))
+    assert (work / "engine" / "rank1.engine").read_text() == "weights"
+    monkeypatch.delenv("FAKE_FAULT")
+    assert states(build(work)) == ["cached"] * 3
+
+
+def test_two_builds_in_one_folder_do_not_meet(tools: Path, tmp_path: Path) -> None:
+    work = tmp_path / "w"
+
+    def second(event: StepEvent) -> None:
+        if event.state == "started":
+            with pytest.raises(
+                BuildError, match=rf"another build is at work in .* \(process {os.getpid()}\)"
+            ):
+                build(work)
+
+    build(work, on_event=second)
+    assert called(tools) == list(STEPS)
+
+
+def forked(action: Callable[[], None]) -> int:
+    """Runs ``action`` in a forked process; returns its status as ``os.waitpid`` does."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def wait_for_lock(work: Path) -> None:
+    """Returns once no process holds the folder's lock any more."""
+    with (work / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_build_that_is_killed_inside_a_step_loses_that_step_at_most(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    work = tmp_path / "w"
+    monkeypatch.setenv("FAKE_FAULT", f"{step}:hang")
+
+    def kill_at_half(line: str) -> None:
+        if line == f"HALF {step}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert os.WTERMSIG(forked(lambda: void(build(work, on_line=kill_at_half)))) == signal.SIGKILL
+    wait_for_lock(work)  # the step's process held it too, and ended with its parent
+    monkeypatch.delenv("FAKE_FAULT")
+    done = STEPS.index(step)
+    assert states(build(work)) == ["cached"] * done + ["done"] * (3 - done)
+    assert called(tools) == [*STEPS[: done + 1], *STEPS[done:]]
+
+
+def void(_: object) -> None:
+    """Takes what a lambda must not return."""
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Sets after how many changes of the file system the process kills itself, before the next."""
+    left = [-1]
+
+    def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("rename", "replace", "unlink", "write_text", "symlink_to", "mkdir"):
+        monkeypatch.setattr(Path, name, counting(getattr(Path, name)))
+    monkeypatch.setattr(steps_module.shutil, "rmtree", counting(steps_module.shutil.rmtree))
+    yield lambda changes: left.__setitem__(0, changes)
+    left[0] = -1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_a_kill_before_any_change_of_the_folder_can_be_resumed_from(
+    tools: Path, tmp_path: Path, counted: Callable[[int], None], rebuild: bool
+) -> None:
+    """A loop over every change, in a first build and in one that replaces all products."""
+    old = replace(job(), commands=tuple(replace(c, env=(*c.env, "OTHER")) for c in job().commands))
+    other_keys = tuple("0" * 64 for _ in STEPS)
+    changes = 0
+    while True:
+        work = tmp_path / f"w{changes}"
+        if rebuild:
+            run_job(old, other_keys, work=work, places=[Tools(python="python3")])
+        tools.write_text("")
+
+        def killed(work: Path = work, after: int = changes) -> None:
+            counted(after)
+            build(work)
+
+        status = forked(killed)
+        before = called(tools)
+        whole = {
+            command.product: (work / command.product / "config.json").is_file() for command in job().commands
+        }
+        result = build(work)
+        # nothing that was finished is made again: at most the step that ran is repeated
+        assert len(called(tools)) <= 4
+        assert [event.state in ("cached", "done") for event in result.events] == [True] * 3
+        assert states(build(work)) == ["cached"] * 3
+        assert leftovers(work) == []
+        if rebuild and not before:
+            assert all(whole.values())  # the last good state is there until a step has something better
+        if os.WIFEXITED(status):
+            break
+        changes += 1
+    assert changes > 10
+
+
+def test_a_step_that_no_place_takes_is_left_with_all_after_it(tools: Path, tmp_path: Path) -> None:
+    result = build(tmp_path / "w", place=Nowhere(python="python3"))
+    assert states(result) == ["done", "done", "left"]
+    assert [command.step for command in result.left] == [Step.COMPILE]
+    assert result.events[-1].detail == "here: no GPU"
+
+
+def test_a_product_made_elsewhere_is_verified_and_taken(tools: Path, tmp_path: Path) -> None:
+    work = tmp_path / "w"
+    build(work, place=Nowhere(python="python3"))
+    engine = work / "engine"
+    engine.mkdir()
+    for name, content in product_files(job().commands[-1]).items():
+        (engine / name).write_text(content)
+    assert states(build(work, place=Nowhere(python="python3"))) == ["cached", "cached", "adopted"]
+    assert states(build(work, place=Nowhere(python="python3"))) == ["cached"] * 3
+
+
+def test_a_product_made_elsewhere_for_another_plan_is_refused(tools: Path, tmp_path: Path) -> None:
+    work = tmp_path / "w"
+    build(work, place=Nowhere(python="python3"))
+    (work / "engine").mkdir()
+    for name, content in product_files(job(max_batch_size=16).commands[-1]).items():
+        (work / "engine" / name).write_text(content)
+    with pytest.raises(BuildError, match=r"made elsewhere .*: build_config\.max_batch_size is 16, and 32"):
+        build(work, place=Nowhere(python="python3"))
+
+
+def test_a_users_own_folder_is_linked_and_never_written_to(tools: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "config.json").write_text("{}")
+    (own / "model.safetensors").write_text("weights")
+    made = replace(job(), commands=job().commands[1:], folder=own)
+    work = tmp_path / "w"
+    keys = step_keys(made, tools=container_tools(find_container("26.07"), "8.9"), source="own")
+    run_job(made, keys, work=work, places=[Tools(python="python3")])
+    assert (work / "source").resolve() == own
+    assert sorted(path.name for path in own.iterdir()) == ["config.json", "model.safetensors"]
+    build(work)  # the same work folder, now with fetched weights: the link goes, the user's folder stays
+    assert not (work / "source").is_symlink()
+    assert (own / "model.safetensors").read_text() == "weights"
