@@ -15,14 +15,14 @@ from trtbuild.plan.architecture import Architecture
 
 _HALF_BYTES = 2
 _FLOAT_BYTES = 4
-# TensorRT-LLM's cuBLAS workspace (common/cublasMMWrapper.h). It shares its place with the logits: TL#1188
-# has 43.26 MiB at 512 tokens and 1 sequence, 773.51 MiB at 8192 tokens and 2048 sequences; both exact.
+# TensorRT-LLM's cuBLAS workspace (common/cublasMMWrapper.h). It shares its place with the logits: TL#1188 has
+# 43.26 MiB at 512 tokens and 1 sequence, 773.51 MiB at 8192 tokens and 2048 sequences; both exact.
 _GEMM_WORKSPACE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class _PerToken:
-    """Bytes a token holds in the execution context, for each element of the MLP's and of the model's width."""
+    """Bytes of a token in the execution context, for each element of the MLP's and of the model's width."""
 
     ffn_bytes: float
     hidden_bytes: float
@@ -35,8 +35,8 @@ _WEIGHT_ONLY = _PerToken(4, 4)
 _SIXTEEN_BIT = _PerToken(4, 7)
 # Groups: the scaled copy of the MLP's inner activation besides. mem-0056.
 _GROUPED = _PerToken(6, 2)
-# 8-bit arithmetic: 16- and 8-bit copies side by side. mem-0002, taken with the defaults of its version (8192
-# tokens, 256 sequences).
+# 8-bit arithmetic: 16- and 8-bit copies side by side. mem-0002, with its version's defaults (8192 tokens, 256
+# sequences).
 _EIGHT_BIT = _PerToken(5, 21)
 
 

@@ -33,7 +33,7 @@ PYTHON_SHM_BYTES = 1 * _MIB
 # Python instances of one LLM: front, pre- and post-processing.
 STUBS_PER_LLM = 3
 
-# OpenVINO's resident weights over their file's size: the graph's constants and the kernels' own copies. Measured
-# with openvino-genai 2026.4.1 on GGUF Q4_1 files of 54, 98 and 165 MB (10, 30 and 60 layers of SmolLM2: 220, 401
-# and 671 MiB above the empty process, 4.27 a byte), and on the 98 MB file exported to IR (4.25).
+# OpenVINO's resident weights over their file's size: the graph's constants and the kernels' own copies.
+# Measured with openvino-genai 2026.4.1 on GGUF Q4_1 files of 54, 98 and 165 MB (10, 30 and 60 layers of
+# SmolLM2: 220, 401 and 671 MiB above the empty process, 4.27 a byte), and on the 98 MB one as IR (4.25).
 LOCAL_WEIGHTS_EXPANSION = 4.28

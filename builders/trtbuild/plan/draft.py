@@ -14,6 +14,7 @@ from trtbuild.plan.activations import (
     torch_activation_bytes,
 )
 from trtbuild.plan.architecture import Architecture
+from trtbuild.plan.constants import RESERVE_SHARE
 from trtbuild.plan.kv import free_fraction, sequences, whole_blocks
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import Target
@@ -23,6 +24,7 @@ from trtbuild.spec import Target
 CHUNK_TOKENS = 2048
 # Waiting requests that a model accepts, as a multiple of those it runs at once.
 QUEUE_PER_SLOT = 8
+_DEVICE_PER_RESERVE = round(1 / RESERVE_SHARE)
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,11 @@ class Draft:
             tokens_per_block=self.tokens_per_block,
             kv_tokens=kv_tokens,
             kv_bytes=kv_bytes,
-            kv_free_fraction=free_fraction(kv_bytes=kv_bytes, reserve_bytes=reserve_bytes),
+            kv_free_fraction=free_fraction(
+                # No pool that fits is larger than the device less its reserve; others are never built.
+                kv_bytes=min(kv_bytes, _DEVICE_PER_RESERVE * reserve_bytes),
+                reserve_bytes=reserve_bytes,
+            ),
             max_batch_size=concurrency,
             max_num_tokens=self.max_num_tokens(concurrency),
             max_seq_len=self.max_seq_len,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from trtbuild.build.groups import TPS, choose_group, fits, heads_fit, misfit_in, quantised_linears
 from trtbuild.catalog.formats import Format, find_format, find_kv_dtype, format_support
 from trtbuild.catalog.gpus import Gpu
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
@@ -21,6 +23,8 @@ from trtbuild.spec import Target
 TOKENS_PER_BLOCK = LOCAL_TOKENS_PER_BLOCK
 LOCAL_KV = "u8"
 _FP8_FMHA_SM = 8.9
+# A tied table that is stored twice, or vision weights that are not counted, stay below it in most models.
+_FILE_SIZE_TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,11 @@ def make_draft(
     quant, fmt = _format(source, target, gpu, findings)
     kv = _kv(source, fmt, target, gpu, findings)
     max_input, max_output = _lengths(source, findings)
+    if fmt is not None:
+        _check_shapes(source, fmt, findings)
+    _check_file_size(source, findings)
     if architecture.assumption:
-        findings.append(_finding("architecture-assumed", "warning", source, architecture.assumption))
+        findings.append(_finding("model.assumed", "warning", source, architecture.assumption))
     local = target is Target.LOCAL
     if local and spec.tp > 1:
         raise PlanError(
@@ -92,7 +99,7 @@ def _format(
     if source.weights_format and source.weights_path and source.weights_format.startswith(("gguf-", "ir-")):
         findings.append(
             _finding(
-                "weights-local-only",
+                "checkpoint.route",
                 "error",
                 source,
                 f"{source.weights_path} is {source.weights_format}, which only the target local reads",
@@ -103,18 +110,15 @@ def _format(
     supported, why = format_support(fmt, gpu, target)
     if why:
         severity = "warning" if supported else "error"
-        findings.append(_finding("format-support", severity, source, why, _supported_formats(gpu, target)))
+        findings.append(_finding("format.gpu", severity, source, why, _supported_formats(gpu, target)))
     return fmt.name, fmt
 
 
 def _auto_format(source: ModelSource, gpu: Gpu | None) -> Format:
     """The checkpoint's own format, else 16 bit."""
-    own = source.weights_format or source.architecture.native_quant
-    if own is not None:
-        try:
+    for own in filter(None, (source.weights_format, source.architecture.native_quant)):
+        with suppress(CatalogError):  # a word without a row, such as fp32 or compressed-tensors
             return find_format(own)
-        except CatalogError:
-            pass  # a checkpoint type without a row, such as fp32: 16 bit
     bf16 = source.architecture.dtype == "bfloat16" and (gpu is None or gpu.capability >= 8.0)
     return find_format("bf16" if bf16 else "fp16")
 
@@ -169,13 +173,13 @@ def _kv(
     dtype = find_kv_dtype(asked)
     supported, why = format_support(dtype, gpu, target)
     if not supported:
-        findings.append(_finding("kv-dtype-support", "error", source, why, "leave out --kv-dtype"))
+        findings.append(_finding("kv.dtype", "error", source, why, "leave out --kv-dtype"))
     size = kv_bytes_per_token(architecture=architecture, bits=dtype.bits, tp=source.spec.tp)
     keeps = _keeps_paged_attention(dtype.name, fmt, target, gpu)
     if dtype.name == "fp8" and architecture.qkv_bias:
         findings.append(
             _finding(
-                "kv-fp8-bias",
+                "kv.bias",
                 "error" if target is Target.ENGINE else "warning",
                 source,
                 "an FP8 KV cache gives broken text with models that have query, key and value biases, as all "
@@ -186,7 +190,7 @@ def _kv(
     if not keeps:
         findings.append(
             _finding(
-                "kv-reuse-off",
+                "kv.reuse",
                 "warning",
                 source,
                 f"the compiled flow switches paged context attention off with {dtype.name} KV"
@@ -213,8 +217,8 @@ def _lengths(source: ModelSource, findings: list[Finding]) -> tuple[int, int]:
         return max_input, max_output
     if "max_input_tokens" in spec.model_fields_set or max_output >= context:
         raise PlanError(
-            f"{source.name}: {max_input} tokens in and {max_output} out are {max_input + max_output}, and the "
-            f"model's context is {context}",
+            f"{source.name}: {max_input} tokens in and {max_output} out are {max_input + max_output}, "
+            f"and the model's context is {context}",
             f"--max-input {max(1, context - max_output)}"
             if max_output < context
             else f"--max-input {context // 2} --max-output {context - context // 2}",
@@ -222,7 +226,7 @@ def _lengths(source: ModelSource, findings: list[Finding]) -> tuple[int, int]:
     shorter = context - max_output
     findings.append(
         _finding(
-            "input-shortened",
+            "length.context",
             "info",
             source,
             f"the longest input is {shorter} tokens: the context of {context} less {max_output} out",
@@ -230,6 +234,27 @@ def _lengths(source: ModelSource, findings: list[Finding]) -> tuple[int, int]:
         )
     )
     return shorter, max_output
+
+
+def _check_shapes(source: ModelSource, fmt: Format, findings: list[Finding]) -> None:
+    """Heads and groups against TP; preflight has the same rules with every remedy."""
+    architecture, tp = source.architecture, source.spec.tp
+    if not heads_fit(architecture, tp):
+        others = ", ".join(str(other) for other in TPS if heads_fit(architecture, other))
+        heads = f"{architecture.heads} attention heads and {architecture.kv_heads} KV heads"
+        message = f"{heads} cannot be divided over {tp} GPUs"
+        findings.append(_finding("tp.heads", "error", source, message, f"--tp {others}"))
+        return
+    group = choose_group(architecture, fmt, tp)
+    misfits = (misfit_in(linear, tp, group) for linear in quantised_linears(architecture, fmt))
+    why = next(filter(None, misfits), "")
+    if why:
+        good = (
+            other for other in TPS if fits(architecture, fmt, other, choose_group(architecture, fmt, other))
+        )
+        tps = ", ".join(map(str, good))
+        remedy = f"--tp {tps}" if tps else "--quant fp8 or 16 bit, which have no groups"
+        findings.append(_finding("tp.group-in", "error", source, f"{fmt.name}: {why}", remedy))
 
 
 def _dtype(architecture: Architecture, fmt: Format | None, target: Target, gpu: Gpu | None) -> str:
@@ -249,8 +274,20 @@ def _weights_bytes(source: ModelSource, fmt: Format | None, target: Target) -> i
         architecture=source.architecture,
         fmt=fmt,
         tp=source.spec.tp,
+        group_size=choose_group(source.architecture, fmt, source.spec.tp),
         embedding_split=target is Target.LLMAPI,
     ).total_bytes
+
+
+def _check_file_size(source: ModelSource, findings: list[Finding]) -> None:
+    """A 16-bit checkpoint's files against the bytes that follow from its shapes."""
+    if source.weights_format not in ("bf16", "fp16") or not source.weights_file_bytes:
+        return
+    counted = 2 * (source.architecture.params + source.architecture.vision_params)
+    if abs(source.weights_file_bytes / counted - 1) > _FILE_SIZE_TOLERANCE:
+        message = f"the weight files hold {source.weights_file_bytes} bytes, the shapes give {counted}"
+        remedy = "if the model is not plain llama-like, keep the difference free"
+        findings.append(_finding("weights.size", "warning", source, message, remedy))
 
 
 def _finding(id_: str, severity: str, source: ModelSource, message: str, remedy: str = "") -> Finding:

@@ -3,7 +3,7 @@
 1. Concurrency that was asked for is given. The models that asked for none get the same number, the largest
    up to `DEFAULT_CONCURRENCY` with which everything fits.
 2. What is left goes to the pools in proportion to what they hold already, up to twice that: the second half
-   keeps prefixes of ended requests. A model without KV reuse gains nothing from it and gets none, and on a CPU
+   keeps prefixes of ended requests. A model without KV reuse gains nothing from it and gets none; on a CPU
    the pool stays at what the sequences need, since it is taken from everybody's RAM.
 3. The rest stays free, so that another model can be added later without touching these.
 """

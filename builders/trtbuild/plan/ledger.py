@@ -16,7 +16,7 @@ def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
     where = _device(target)
     times = f"{plan.instances} × " if plan.instances > 1 else ""
     share = f" of 1 of {plan.tp} GPUs" if plan.tp > 1 else ""
-    copies = "tied table again as lm_head, rope tables; the engine keeps them beside the weights"
+    copies = "rope table, and lm_head again where it is tied: the engine keeps them beside the weights"
     tower = "vision tower and projector in 16 bit; loaded by the LLM API, left out of a text-only engine"
     rows = (
         ("weights", plan.weights_bytes, f"{plan.quant} weights{share}"),

@@ -9,6 +9,7 @@ from trtbuild.catalog.gpus import Gpu
 from trtbuild.catalog.versions import Container
 from trtbuild.errors import PlanError
 from trtbuild.plan import constants
+from trtbuild.plan.advice import advise
 from trtbuild.plan.draft import Draft
 from trtbuild.plan.drafting import make_draft
 from trtbuild.plan.fit import share
@@ -56,9 +57,43 @@ def make_plan(
     Raises:
         CatalogError, ModelSourceError, PlanError: a model, format or length that cannot be planned.
     """
-    memory_bytes = _device_memory(target, gpu, host_memory_bytes)
+
+    def replan(changed: DeploymentSpec, on: Gpu | None) -> Plan:
+        return _plan(
+            changed,
+            target=target,
+            target_reason=target_reason,
+            gpu=on,
+            memory_bytes=_device_memory(target, on, host_memory_bytes),
+            container=container,
+            pinned=pinned,
+            weights=weights or {},
+            gguf_metadata=gguf_metadata or {},
+        )
+
+    plan = replan(spec, gpu)
+    findings = list(plan.findings)
+    if gpu_note:
+        findings.append(Finding(id="gpu.assumed", severity="info", message=gpu_note))
+    if not plan.fits:
+        findings += advise(spec, plan, gpu, replan)
+    return plan.model_copy(update={"findings": tuple(findings)})
+
+
+def _plan(
+    spec: DeploymentSpec,
+    *,
+    target: Target,
+    target_reason: str,
+    gpu: Gpu | None,
+    memory_bytes: int,
+    container: Container | None,
+    pinned: Sequence[LlmPlan | VisionPlan],
+    weights: Mapping[str, WeightsFile],
+    gguf_metadata: Mapping[str, Mapping[str, Any]],
+) -> Plan:
     trtllm_version = container.trtllm if container else None
-    drafts, findings = _drafts(spec, target, gpu, weights or {}, gguf_metadata or {}, trtllm_version)
+    drafts, findings = _drafts(spec, target, gpu, weights, gguf_metadata, trtllm_version)
     visions = [plan_vision(vision) for vision in spec.vision]
     new_names = [draft.name for draft in drafts] + [vision.name for vision in visions]
     _refuse_twins(new_names)
@@ -67,7 +102,7 @@ def make_plan(
 
     reserve = reserve_bytes(memory_bytes)
     empty = [draft.planned(concurrency=1, kv_tokens=0, reserve_bytes=reserve) for draft in drafts]
-    shared = _other_items([*kept, *visions], empty, target, memory_bytes, shm_bytes)[0]
+    shared, _ = _other_items([*kept, *visions], empty, target, memory_bytes, shm_bytes)
     room_bytes = memory_bytes - sum(item.bytes for item in shared)
     planned = [
         draft.planned(concurrency=part.concurrency, kv_tokens=part.kv_tokens, reserve_bytes=reserve)
@@ -76,8 +111,6 @@ def make_plan(
     others, host = _other_items([*kept, *visions], planned, target, memory_bytes, shm_bytes)
     ledger = [item for llm in planned for item in model_items(llm, target)] + others
     free_bytes = memory_bytes - sum(item.bytes for item in ledger)
-    if gpu_note:
-        findings.append(Finding(id="gpu-assumed", severity="info", message=gpu_note))
     return Plan(
         target=target,
         target_reason=target_reason,

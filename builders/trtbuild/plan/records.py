@@ -1,4 +1,4 @@
-"""The plan's arithmetic held against published memory figures: one prediction and its error for each record."""
+"""The plan's arithmetic held against published memory figures: a prediction and its error for each."""
 
 from __future__ import annotations
 
@@ -166,7 +166,6 @@ def table(comparisons: Iterable[Comparison]) -> str:
         notes += [f"assumed: {', '.join(record.assumed)}"] if record.assumed else []
         notes += [f"not predicted: {record.left_out}"] if record.left_out else []
         published = f"{record.value:g} {record.unit.split()[0]}"
-        lines.append(
-            f"{record.id:11}{record.metric:23}{published:>18}{shown:>18}{error:>9}  {'; '.join(notes)}".rstrip()
-        )
+        row = f"{record.id:11}{record.metric:23}{published:>18}{shown:>18}{error:>9}  {'; '.join(notes)}"
+        lines.append(row.rstrip())
     return "\n".join(lines)

@@ -44,11 +44,7 @@ class ModelSource:
 
 
 def default_name(model: str) -> str:
-    """The repository name of ``--model model``: a catalogue name as typed, else the last part of an id or path.
-
-    Raises:
-        SpecError, CatalogError: see `find_model`.
-    """
+    """The repository name of ``--model model``: a catalogue name as typed, else the last part of it."""
     folder = Path(model)
     if "/" not in model and not folder.is_dir():
         return model.strip().lower()

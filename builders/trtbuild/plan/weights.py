@@ -36,7 +36,7 @@ class Weights:
 
 def is_quantised(linear: Linear, fmt: Format, *, mla: bool) -> bool:
     """Whether a format stores this linear layer in its own type. Routers and lm_head always stay 16 bit; so
-    does MLA attention, except in checkpoints that are published in FP8 blocks (mem-0034: INT4 DeepSeek-V3)."""
+    does MLA attention, except in checkpoints published in FP8 blocks (mem-0034: INT4 DeepSeek-V3)."""
     if fmt.layers == "experts":
         return linear.part == "expert"
     if mla and linear.part == "attention" and fmt.block is None:

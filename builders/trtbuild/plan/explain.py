@@ -1,0 +1,95 @@
+"""A plan as a chain of numbers in plain words: what takes the room, and how many users that leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
+from trtbuild.spec import Target
+
+_GIB = 1 << 30
+
+
+def explain(plan: Plan) -> str:
+    """The whole plan, one screen a model; ends with what is missing if it does not fit."""
+    lines = list(_device(plan))
+    for model in plan.models:
+        lines += ["", *(_llm(model, plan) if isinstance(model, LlmPlan) else _vision(model))]
+    lines += ["", *_verdict(plan)]
+    return "\n".join(lines)
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.2f} GiB" if abs(size) >= _GIB // 10 else f"{size / (1 << 20):.1f} MiB"
+
+
+def _device(plan: Plan) -> Iterator[str]:
+    owners = {model.name for model in plan.models}
+    where = "RAM" if plan.target is Target.LOCAL else f"on {plan.gpu.name}"
+    yield f"{_gib(plan.gpu.memory_bytes)} {where}, of which before any model:"
+    left = plan.gpu.memory_bytes
+    for item in plan.ledger:
+        if item.model not in owners:
+            left -= item.bytes
+            yield f"  - {_gib(item.bytes):>10}  {item.item}: {item.why}"
+    yield f"  = {_gib(left):>10}  for models"
+
+
+def _llm(llm: LlmPlan, plan: Plan) -> Iterator[str]:
+    copies = f", {llm.instances} instances" if llm.instances > 1 else ""
+    ranks = f", one of {llm.tp} GPUs" if llm.tp > 1 else ""
+    yield f"{llm.name} ({llm.source}, {llm.quant}, KV {llm.kv_dtype}{copies}{ranks})"
+    items = [item for item in plan.ledger if item.model == llm.name and "KV pool" not in item.item]
+    for item in items:
+        yield f"  - {_gib(item.bytes):>10}  {item.item.removeprefix(llm.name + ' ')}: {item.why}"
+    block = llm.tokens_per_block
+    blocks = -(-llm.max_seq_len // block)
+    sequence_bytes = blocks * block * llm.kv_bytes_per_token
+    yield f"  one token of KV cache: {llm.kv_bytes_per_token:,} bytes"
+    yield (
+        f"  one sequence: {llm.max_input_tokens} in + {llm.max_output_tokens} out = {llm.max_seq_len} tokens "
+        f"= {blocks} blocks of {block} = {_gib(sequence_bytes)}"
+    )
+    needed = llm.max_batch_size * blocks * block
+    yield (
+        f"  {llm.max_batch_size} at once: {needed:,} tokens = {_gib(needed * llm.kv_bytes_per_token)} of KV"
+        + ("" if llm.instances == 1 else ", for each instance")
+    )
+    if llm.kv_tokens > needed:
+        spare = llm.kv_tokens - needed
+        yield f"  + {spare:,} tokens to keep prefixes of ended requests for reuse"
+    yield (
+        f"  - {_gib(llm.kv_bytes * llm.instances):>10}  KV pool: {llm.kv_tokens:,} tokens; it carries "
+        f"{llm.max_concurrency} sequences of the full length, more of shorter ones"
+    )
+    if plan.target is not Target.LOCAL:
+        yield (
+            f"  written to the server: max_tokens_in_paged_kv_cache {llm.kv_tokens}, "
+            f"kv_cache_free_gpu_mem_fraction {llm.kv_free_fraction}, which stays above the token cap "
+            "whichever model loads last"
+        )
+    chunk = "in chunks, beside running streams" if llm.chunked_context else "whole (no chunked context)"
+    yield (
+        f"  a step takes up to {llm.max_num_tokens} tokens: prompts are read {chunk}; "
+        f"prefixes are {'reused' if llm.kv_reuse else 'not reused'}"
+    )
+
+
+def _vision(vision: VisionPlan) -> Iterator[str]:
+    yield f"{vision.name} (vision pipeline {vision.pipeline})"
+    for network in vision.networks:
+        size = network.instances * (network.weights_bytes + network.workspace_bytes)
+        yield (
+            f"  - {_gib(size):>10}  {network.model}: {network.instances} × (weights "
+            f"{_gib(network.weights_bytes)} + workspace {_gib(network.workspace_bytes)} at batch "
+            f"{network.max_batch_size})"
+        )
+
+
+def _verdict(plan: Plan) -> Iterator[str]:
+    if plan.fits:
+        yield f"It fits; {_gib(plan.free_bytes)} stay free."
+    else:
+        yield f"It does not fit: {_gib(-plan.free_bytes)} are missing."
+    for finding in plan.findings:
+        yield f"  {finding.severity}: {finding.message}" + (f" → {finding.remedy}" if finding.remedy else "")

@@ -1,0 +1,252 @@
+"""Fields of config.json by their many names: the one place that knows how families spell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trtbuild.catalog.models import MlaShape, ModelShape, MoeShape
+from trtbuild.errors import ModelSourceError
+
+Config = Mapping[str, Any]
+
+# Other families' names for llama's fields; the first that is there is taken.
+_NAMES = {
+    "layers": ("num_hidden_layers", "num_layers", "n_layer", "n_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner"),
+    "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num"),
+    "head_dim": ("head_dim", "kv_channels", "head_size"),
+    "vocab": ("vocab_size", "padded_vocab_size"),
+    "context": ("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "n_ctx"),
+}
+# Families that are counted exactly; others with llama's fields are taken as llama-like.
+KNOWN_FAMILIES = (
+    "llama", "mistral", "mixtral", "qwen", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "gemma", "gemma2",
+    "gemma3", "gemma3_text", "phi3", "deepseek_v2", "deepseek_v3", "kimi_k2", "internlm2", "chatglm",
+    "baichuan", "falcon", "gptj", "gpt_oss", "smollm3", "llama4_text",
+)  # fmt: skip
+# Text towers that are one of those under another name.
+_SAME_AS = {
+    "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+}  # fmt: skip
+_QWEN_BIASED = ("qwen", "qwen2", "qwen2_moe")
+_OWN_NORM_OF_HEADS = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text")
+_TIED_BY_DEFAULT = ("gemma", "gemma2", "gemma3", "gemma3_text", "falcon", "smollm3")
+_UNGATED = (
+    "falcon", "gptj", "gpt_neox", "gpt2", "gpt_bigcode", "opt", "bloom", "phi", "starcoder2", "mpt",
+    "nemotron",
+)  # fmt: skip
+_FOUR_TIMES_WIDE = ("falcon", "gptj", "gpt2", "gpt_neox", "gpt_bigcode")
+_WINDOW_IS_OPT_IN = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+
+
+def family_of(model_type: str) -> str:
+    """The family whose rules a model_type follows."""
+    return _SAME_AS.get(model_type, model_type)
+
+
+def shape_of(config: Config, model_type: str) -> ModelShape:
+    """The shape that a text model's config describes.
+
+    Raises:
+        ModelSourceError: a field is missing or senseless.
+    """
+    family = family_of(model_type)
+    hidden, heads, layers = _size(config, "hidden"), _size(config, "heads"), _size(config, "layers")
+    mla = _mla(config, hidden // heads)
+    head_dim = mla.nope + mla.rope if mla else _optional(config, "head_dim") or _head_dim(hidden, heads)
+    window, windowed = _window(config, family, layers)
+    rope = config.get("rope_scaling")
+    return ModelShape.model_validate(
+        {
+            "type": family or "unknown",
+            "class": str((config.get("architectures") or ["unknown"])[0]),
+            "layers": layers,
+            "hidden": hidden,
+            "ffn": _ffn(config, family, hidden),
+            "heads": heads,
+            "kv_heads": _kv_heads(config, family, heads),
+            "head_dim": head_dim,
+            "vocab": _size(config, "vocab"),
+            "tied": bool(config.get("tie_word_embeddings", family in _TIED_BY_DEFAULT)),
+            "context": _context(config),
+            "dtype": str(config.get("torch_dtype") or config.get("dtype") or "bfloat16").removeprefix(
+                "torch."
+            ),
+            "rope_scaling": rope if isinstance(rope, Mapping) else None,
+            "qkv_bias": _qkv_bias(config, family),
+            "o_bias": bool(config.get("attention_bias")) and family not in _QWEN_BIASED,
+            "qk_norm": family in _OWN_NORM_OF_HEADS,
+            "sinks": family == "gpt_oss",
+            "window": window,
+            "windowed_layers": windowed,
+            "gated_mlp": family not in _UNGATED,
+            "mlp_bias": bool(config.get("mlp_bias")) or family == "gptj",
+            "parallel_attention": bool(config.get("parallel_attn")) or family == "gptj",
+            "lm_head_bias": family == "gptj",
+            "rotary_dim": config.get("rotary_dim") if family == "gptj" else None,
+            "moe": _moe(config, family, layers),
+            "mla": mla,
+        }
+    )
+
+
+def _size(config: Config, field: str) -> int:
+    value = _optional(config, field)
+    if value is None:
+        names = " or ".join(_NAMES[field][:2])
+        raise ModelSourceError(
+            f"config.json has no {names}, so the model's size is not known",
+            "fetch the model's own config.json; adapters and partial configs do not have it",
+        )
+    return value
+
+
+def _optional(config: Config, field: str) -> int | None:
+    for name in _NAMES[field]:
+        value = config.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 40:
+            raise ModelSourceError(
+                f"config.json: {name} is {value!r}; a positive whole number is needed", "fetch the file again"
+            )
+        return value
+    return None
+
+
+def _first(config: Config, *names: str) -> int | None:
+    for name in names:
+        value = config.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _head_dim(hidden: int, heads: int) -> int:
+    if hidden % heads:
+        raise ModelSourceError(
+            f"config.json: hidden size {hidden} is no multiple of {heads} heads, and no head_dim is given",
+            "fetch the model's own config.json",
+        )
+    return hidden // heads
+
+
+def _kv_heads(config: Config, family: str, heads: int) -> int:
+    if family == "falcon" and not config.get("new_decoder_architecture"):
+        return 1 if config.get("multi_query", True) else heads
+    if family == "gpt_bigcode" and config.get("multi_query", True):
+        return 1
+    if family == "chatglm" and not config.get("multi_query_attention"):
+        return heads
+    return _optional(config, "kv_heads") or heads
+
+
+def _ffn(config: Config, family: str, hidden: int) -> int:
+    if family == "llama4_text" and (dense := _first(config, "intermediate_size_mlp")):
+        return dense
+    found = _optional(config, "ffn")
+    if found is None:
+        return 4 * hidden if family in _FOUR_TIMES_WIDE else _size(config, "ffn")
+    return found // 2 if family == "qwen" else found  # Qwen1 counts gate and up together
+
+
+def _context(config: Config) -> int:
+    """The longest context; rope scaling that names the length it starts from may stretch it."""
+    context = _size(config, "context")
+    rope = config.get("rope_scaling")
+    if isinstance(rope, Mapping):
+        original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
+        if isinstance(original, int) and isinstance(factor, (int, float)) and 1 < factor < 1024:
+            return max(context, int(original * factor))
+    return context
+
+
+def _qkv_bias(config: Config, family: str) -> bool:
+    if family in _QWEN_BIASED:
+        return True  # though config.json does not say so
+    if family == "chatglm":
+        return bool(config.get("add_qkv_bias"))
+    return bool(config.get("attention_bias") or config.get("qkv_bias"))
+
+
+def _window(config: Config, family: str, layers: int) -> tuple[int | None, int]:
+    """The sliding window that is in effect, and the number of layers that have it."""
+    window, context = config.get("sliding_window"), _optional(config, "context") or 0
+    if not isinstance(window, int) or not 0 < window < context:
+        return None, 0
+    if config.get("use_sliding_window", family not in _WINDOW_IS_OPT_IN) is False:
+        return None, 0
+    kinds = config.get("layer_types")
+    if isinstance(kinds, list):
+        return window, sum(kind == "sliding_attention" for kind in kinds)
+    if family in ("gemma3", "gemma3_text"):
+        return window, layers - layers // (_first(config, "sliding_window_pattern") or 6)
+    if family in ("gemma2", "gpt_oss"):
+        return window, -(-layers // 2)
+    return window, layers
+
+
+def _mla(config: Config, plain_head_dim: int) -> MlaShape | None:
+    rank = _first(config, "kv_lora_rank")
+    if rank is None:
+        return None
+    nope, rope = _first(config, "qk_nope_head_dim"), _first(config, "qk_rope_head_dim")
+    if nope is None or rope is None:
+        raise ModelSourceError(
+            "config.json has kv_lora_rank (MLA) but no qk_nope_head_dim and qk_rope_head_dim",
+            "fetch the model's own config.json",
+        )
+    return MlaShape(
+        kv_rank=rank,
+        q_rank=_first(config, "q_lora_rank"),
+        nope=nope,
+        rope=rope,
+        v=_first(config, "v_head_dim") or plain_head_dim,
+    )
+
+
+def _moe(config: Config, family: str, layers: int) -> MoeShape | None:
+    experts = _first(config, "num_local_experts", "n_routed_experts", "num_experts")
+    if experts is None or experts == 1:
+        return None
+    ffn = _first(config, "moe_intermediate_size", "intermediate_size")
+    active = _first(
+        config,
+        "num_experts_per_tok",
+        "experts_per_token",
+        "num_experts_per_token",
+        "moe_topk",
+        "top_k_experts",
+    )
+    if ffn is None or active is None:
+        raise ModelSourceError(
+            f"config.json names {experts} experts but not their width and how many are active",
+            "fetch the model's own config.json",
+        )
+    shared_ffn = _first(config, "shared_expert_intermediate_size")
+    return MoeShape(
+        experts=experts,
+        active=active,
+        ffn=ffn,
+        shared=1 if family == "llama4_text" else _first(config, "n_shared_experts") or 0,
+        shared_ffn=shared_ffn,
+        shared_gate=shared_ffn is not None,
+        dense_layers=_dense_layers(config, layers),
+        router_bias=family == "gpt_oss",
+        correction_bias=config.get("topk_method") == "noaux_tc" or config.get("scoring_func") == "sigmoid",
+        expert_bias=family == "gpt_oss",
+    )
+
+
+def _dense_layers(config: Config, layers: int) -> int:
+    """Layers with a plain MLP: the leading ones, named ones, or all but each n-th."""
+    dense = _first(config, "first_k_dense_replace") or 0
+    only = config.get("mlp_only_layers")
+    if isinstance(only, list):
+        dense += len(only)
+    step = _first(config, "decoder_sparse_step", "interleave_moe_layer_step") or 1
+    return dense + (layers - dense) - (layers - dense) // step
