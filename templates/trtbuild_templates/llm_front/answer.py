@@ -77,6 +77,7 @@ class Answer:
         self.begun = False  # a response is out
         self.closed = False  # the final response is out
         self.queued = False  # the sender has it on its list
+        self.due_s = 0.0  # since when
         self.call: Any = None  # the engine's RPC, while it runs
         self.timer: Any = None  # of the deadline
         self.output_tokens = 0
@@ -147,10 +148,21 @@ class Answer:
             self.failure = Failure(code, message)
             self._close()
 
-    def take(self) -> Chunk | None:
-        """What the next response carries; None if none is due."""
-        final = self.reason is not None
+    @property
+    def has_more(self) -> bool:
+        """Whether text is left that the last response did not take."""
+        return bool(self._texts)
+
+    def take(self, *, everything: bool = True) -> Chunk | None:
+        """What the next response carries; None if none is due.
+
+        Args:
+            everything: all text that waits; else the oldest piece of it.
+        """
         due = self._texts or (self._due_for_ids and self._ids)
+        if not everything and self.request.stream and len(self._texts) > 1:
+            return Chunk([self._texts.pop(0)], [], [], None)
+        final = self.reason is not None
         if not final and not (self.request.stream and due):
             return None
         if final and self._several:

@@ -23,7 +23,7 @@ class FrontLoop:
     def __init__(self, settings: Settings, meter: Meter, pb_utils: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._engine = Engine(settings.engine_address, settings.engine_model)
-        self._sender = Sender(pb_utils, meter, settings.cancel_poll_ms / 1000, self._gone)
+        self._sender = Sender(pb_utils, meter, settings, self._gone)
         self._thread = threading.Thread(target=self._run, name="front-loop", daemon=True)
         self._thread.start()
 

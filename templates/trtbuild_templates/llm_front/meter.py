@@ -13,6 +13,7 @@ from typing import Any
 
 TTFT_BUCKETS_S = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0)
 ITL_BUCKETS_S = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.4, 0.8, 1.6)
+HELD_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 PERIOD_S = 1.0
 
 
@@ -47,6 +48,7 @@ class Meter:
     def __init__(self) -> None:
         self.ttft = Histogram(TTFT_BUCKETS_S)
         self.itl = Histogram(ITL_BUCKETS_S)
+        self.held = Histogram(HELD_BUCKETS_S)
         self.input_tokens = 0
         self.output_tokens = 0
         self.responses = 0
@@ -66,7 +68,8 @@ class Meter:
         made += [
             ("trtbuild_requests_total", {"reason": reason}, n) for reason, n in list(self.reasons.items())
         ]
-        for name, histogram in (("trtbuild_ttft_seconds", self.ttft), ("trtbuild_itl_seconds", self.itl)):
+        histograms = {"ttft": self.ttft, "itl": self.itl, "held": self.held}
+        for name, histogram in ((f"trtbuild_{key}_seconds", value) for key, value in histograms.items()):
             made += [(name + suffix, labels, value) for suffix, labels, value in histogram.series()]
         return made
 
@@ -77,6 +80,7 @@ _HELP = {
     "trtbuild_requests_total": "Requests that ended, by finish reason",
     "trtbuild_ttft_seconds": "Time from the request to its first token",
     "trtbuild_itl_seconds": "Time between tokens",
+    "trtbuild_held_seconds": "Time from the oldest token of a response to its sending",
 }
 
 

@@ -17,6 +17,8 @@ Parameters of config.pbtxt (string values):
     tokenizer_dir       folder with tokenizer.json and the files beside it, relative to the version's folder.
                         Default tokenizer
     cancel_poll_ms      how often a request's client is asked for, at best. Default 20
+    coalesce            whether tokens that wait together are sent together; false is for measuring what
+                        that saves. Default true
     interface           the TensorRT-LLM version; not read here
 
 An output of config.pbtxt that is none of the front's own is taken from the engine's last message by its name.

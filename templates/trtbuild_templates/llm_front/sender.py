@@ -19,6 +19,7 @@ import numpy as np
 
 from .answer import Answer, Chunk, log_probs_array
 from .meter import Meter
+from .settings import Settings
 
 _POLL_SHARE = 0.03  # of the loop's time, at most: is_cancelled takes 77 µs, more where the server is busy
 
@@ -28,15 +29,17 @@ class Sender:
 
     Args:
         pb_utils: Triton's Python backend module.
-        poll_s: how often each answer's client is asked for, at best.
         gone: called for an answer whose client has gone.
     """
 
-    def __init__(self, pb_utils: Any, meter: Meter, poll_s: float, gone: Callable[[Answer], None]) -> None:
+    def __init__(
+        self, pb_utils: Any, meter: Meter, settings: Settings, gone: Callable[[Answer], None]
+    ) -> None:
         self._pb_utils = pb_utils
         self._final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
         self._meter = meter
-        self._poll_s = poll_s
+        self._poll_s = settings.cancel_poll_ms / 1000
+        self._coalesce = settings.coalesce
         self._gone = gone
         self._due: deque[Answer] = deque()
         self._fresh: deque[Answer] = deque()  # those that have sent nothing yet
@@ -47,6 +50,7 @@ class Sender:
         """The answer has something to send. A first token goes before others' later ones."""
         if not answer.queued:
             answer.queued = True
+            answer.due_s = time.perf_counter()
             if not self._due and not self._fresh:
                 asyncio.get_running_loop().call_soon(self._turn)
             (self._due if answer.begun else self._fresh).append(answer)
@@ -97,10 +101,13 @@ class Sender:
             error = pb_utils.TritonError(answer.failure.message, code)
             self._out(answer, pb_utils.InferenceResponse(output_tensors=[], error=error), final=True)
             return
-        chunk = answer.take()
+        chunk = answer.take(everything=self._coalesce)
         if chunk is not None:
+            self._meter.held.add(time.perf_counter() - answer.due_s)
             response = pb_utils.InferenceResponse(output_tensors=self._tensors(answer, chunk))
             self._out(answer, response, final=chunk.reasons is not None)
+            if answer.has_more:
+                self.ready(answer)
 
     def _out(self, answer: Answer, response: Any, *, final: bool) -> None:
         answer.begun, answer.closed = True, final

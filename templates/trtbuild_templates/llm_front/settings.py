@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_KINDS: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": _truth}
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,7 @@ class Settings:
     seed_input: str = "seed"
     tokenizer_dir: str = "tokenizer"
     cancel_poll_ms: float = 20.0
+    coalesce: bool = True
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:
@@ -45,7 +55,7 @@ class Settings:
         for key, text in given.items():
             if key == "interface":
                 continue
-            kind = {"int": int, "float": float}.get(str(fields[key].type), str)
+            kind = _KINDS.get(str(fields[key].type), str)
             try:
                 values[key] = kind(text)
             except ValueError:
