@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._params import GenerateParams, Guide
+from ._codec import embedding_bias
+from ._params import GenerateParams, Guide, InferParams
 from .errors import (
     AccessDenied,
     BetweenTokensTimeout,
@@ -45,13 +46,16 @@ from .events import (
     FinishReason,
     Logprobs,
     Origin,
+    Tensors,
     TextDelta,
     Timings,
     TokenIds,
     Usage,
 )
+from .hooks import Hooks, RequestInfo
 from .models import Cancel, CancelHow, ModelDescription, ModelKind, TensorSpec
-from .options import UNSET, Degrade, Keepalive, Retry, Timeouts, Tls
+from .ocr import OcrLine, OcrResult
+from .options import ClientOptions, Degrade, Keepalive, Retry, Timeouts, Tls
 
 if TYPE_CHECKING:
     from ._aio import AsyncClient
@@ -73,7 +77,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "UNSET",
     "AccessDenied",
     "AsyncClient",
     "AsyncStream",
@@ -82,6 +85,7 @@ __all__ = [
     "CancelHow",
     "Choice",
     "Client",
+    "ClientOptions",
     "ClosedError",
     "Completion",
     "ConnectError",
@@ -94,6 +98,8 @@ __all__ = [
     "FirstTokenTimeout",
     "GenerateParams",
     "Guide",
+    "Hooks",
+    "InferParams",
     "InvalidRequest",
     "Keepalive",
     "Logprobs",
@@ -102,14 +108,18 @@ __all__ = [
     "ModelKind",
     "ModelNotFound",
     "ModelNotReady",
+    "OcrLine",
+    "OcrResult",
     "Origin",
     "Overloaded",
     "ProtocolError",
     "Refused",
+    "RequestInfo",
     "Retry",
     "ServerError",
     "Stream",
     "TensorSpec",
+    "Tensors",
     "TextDelta",
     "TimeoutExceeded",
     "Timeouts",
@@ -123,4 +133,5 @@ __all__ = [
     "UnsupportedError",
     "Usage",
     "UsageError",
+    "embedding_bias",
 ]

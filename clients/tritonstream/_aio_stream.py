@@ -30,6 +30,7 @@ class AsyncStream(StreamBase):
         super().__init__(client, call)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._pumping = False  # somebody waits for the next message
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -88,6 +89,10 @@ class AsyncStream(StreamBase):
             if due < math.inf:
                 self._watch(due)
 
+    def _drop(self) -> None:
+        if self._rpc is not None and not self._aborted:
+            self._rpc.cancel()
+
     # The work.
 
     async def _pump(self) -> None:
@@ -100,11 +105,13 @@ class AsyncStream(StreamBase):
             due = self._call.clock.wait(time.monotonic())
             if due < self._timer_at:
                 self._watch(due)
+            self._pumping = True
             try:
                 message = await rpc.__anext__()
             except StopAsyncIteration:
                 message = None
-            self._take(message, rpc)
+            self._pumping = False
+            self._take(message)
         except asyncio.CancelledError as exc:
             if not self._cancelled and self._verdict is None:  # the reading task itself was cancelled
                 self.cancel()
@@ -117,9 +124,9 @@ class AsyncStream(StreamBase):
     async def _open(self) -> AsyncRpc:
         call, client = self._call, self._client
         self._check_wanted()
+        self._transport = transport = client._transport(call.attempt())
         client._streams.add(self)
-        transport = client._transport(call.attempt())
-        await transport.connect(call.connect_s(time.monotonic()))
+        self._connected = await transport.connect(call.connect_s(time.monotonic()))
         model = await client._describe(call.model, transport, call)
         if client._core.must_load(model, call.task):  # takes a while, so not in the loop's thread
             await asyncio.to_thread(client._core.codec, model, call.task)
@@ -163,7 +170,7 @@ class AsyncStream(StreamBase):
             if self._verdict is None and not self._cancelled:
                 raise
         except Exception:  # the answer is whole; how the stream closes no longer matters
-            self._rpc.cancel()
+            self._drop()
         self._release()
 
     def _release(self, error: BaseException | None = None) -> None:

@@ -57,7 +57,7 @@ class Answer:
 
 
 class RepeatedAnswer(Answer):
-    """Text of a model that sends all of it every time (BLS with ``accumulate_tokens``); gives out what is new."""
+    """Text of a model that sends all of it every time (BLS with ``accumulate_tokens``); gives out the new."""
 
     __slots__ = ("_seen", "_tail")
 

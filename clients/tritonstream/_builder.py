@@ -1,4 +1,4 @@
-"""Fills a ``ModelInferRequest`` for one model: names, dtypes and shapes are those that its config declares."""
+"""Fills a ``ModelInferRequest`` for one model, with the names, dtypes and shapes that its config declares."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ class Builder:
             fixed = math.prod(size for size in dims if size > 0)
             dims = tuple(count // fixed if at == free else max(size, 1) for at, size in enumerate(dims))
         if math.prod(dims) != count:
+            shape = list(spec.dims)
             raise UsageError(
-                f"input {spec.name!r} of {self.model.name} has shape {list(spec.dims)}: {count} values do not fit"
+                f"input {spec.name!r} of {self.model.name} has shape {shape}; {count} values do not fit"
             )
         return (1, *dims) if self.model.max_batch_size else dims
 

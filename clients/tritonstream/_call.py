@@ -189,10 +189,10 @@ class Call:
         )
         events.append(self.clock.timings(now, {} if self.reader is None else self.reader.server_ns))
         self._accumulator.add(events)
-        if self.settings.timeouts.total_s is not None:
-            # The server and this client watch the same deadline; whoever is first, the outcome is the same.
-            if any(isinstance(event, Finish) and event.reason == "deadline" for event in events):
-                raise errors.TotalTimeout(f"the server stopped at total_s={self.settings.timeouts.total_s:g}")
+        total_s = self.settings.timeouts.total_s
+        if total_s is not None and any(isinstance(e, Finish) and e.reason == "deadline" for e in events):
+            # The server and this client watch the same deadline: whoever is first, the outcome is the same.
+            raise errors.TotalTimeout(f"the server stopped at total_s={total_s:g}")
         self.over = True
         if self.endpoint is not None:
             self._pool.well(self.endpoint)
@@ -211,12 +211,7 @@ class Call:
             TritonStreamError: the error, with its place and what had arrived, if there is no next attempt.
         """
         endpoint = self.endpoint
-        if (
-            self.reader is None
-            and isinstance(error, errors.TotalTimeout)
-            and self.clock.remaining(now) != 0.0
-        ):
-            error = errors.FirstTokenTimeout("the server did not say what the model is within first_token_s")
+        error = self._named(error, now)
         self._place(error)
         if endpoint is not None and isinstance(error, (errors.TransportError, errors.ConnectTimeout)):
             self._pool.failed(endpoint, now)
@@ -258,10 +253,17 @@ class Call:
         if step.max_tokens is not None:
             self.task = self.task.shortened(step.max_tokens)
 
-    def explained(self, exc: Exception, translated: errors.TritonStreamError | None) -> Exception:
-        """The error to raise for a failed question about the model: typed and with its place, if it is ours."""
+    def explained(self, exc: Exception, translated: errors.TritonStreamError | None, now: float) -> Exception:
+        """The error to raise for a failed question about the model; with its place, if it is ours."""
         error = exc if isinstance(exc, errors.TritonStreamError) else translated
-        return exc if error is None else self._place(error)
+        return exc if error is None else self._place(self._named(error, now))
+
+    def _named(self, error: errors.TritonStreamError, now: float) -> errors.TritonStreamError:
+        """Tells the limit on the model's config from the deadline: gRPC has one status for both."""
+        early = self.reader is None and self.clock.remaining(now) != 0.0
+        if not early or not isinstance(error, errors.TotalTimeout):
+            return error
+        return errors.FirstTokenTimeout("the server did not say what the model is within first_token_s")
 
     def _place(self, error: errors.TritonStreamError) -> errors.TritonStreamError:
         address = self.endpoint.address if self.endpoint is not None else None
@@ -269,6 +271,8 @@ class Call:
 
     def release(self) -> None:
         """The attempt no longer counts as outstanding at its endpoint."""
+        if self.reader is not None:
+            self.reader.discard()
         if self.endpoint is not None:
             self._origin = self.origin
             self._pool.give_back(self.endpoint)

@@ -12,6 +12,12 @@ from .options import Keepalive, Tls
 
 _UNLIMITED = -1
 
+OLD_NEWS_S = 0.6
+"""How long to wait for a channel whose last attempt to connect has failed: until the next one is made."""
+
+READY = grpc.ChannelConnectivity.READY
+FAILED = frozenset({grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN})
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelConfig:
@@ -28,11 +34,12 @@ class ChannelConfig:
             # After a failure gRPC refuses calls until its back-off is over; a restarted server must not
             # be refused for a minute.
             "grpc.initial_reconnect_backoff_ms": 100,
-            "grpc.max_reconnect_backoff_ms": 2000,
+            "grpc.max_reconnect_backoff_ms": int(OLD_NEWS_S * 900),
             "grpc.use_local_subchannel_pool": 1,  # clients do not share a connection behind their backs
         }
         if self.connect_s is not None:
-            made["grpc.min_reconnect_backoff_ms"] = max(100, int(self.connect_s * 1000))  # = time to connect
+            # How long gRPC itself tries; a little longer than connect_s, which then names the reason.
+            made["grpc.min_reconnect_backoff_ms"] = int(self.connect_s * 1000) + 500
         if self.keepalive is not None:
             made["grpc.keepalive_time_ms"] = int(self.keepalive.interval_s * 1000)
             made["grpc.keepalive_timeout_ms"] = int(self.keepalive.timeout_s * 1000)
@@ -48,7 +55,7 @@ class ChannelConfig:
         return grpc.ssl_channel_credentials(tls.root_certificates, tls.private_key, tls.certificate_chain)
 
 
-def translate(error: Exception, sent: Message, *, connected: bool) -> errors.TritonStreamError | None:
+def translate(error: Exception, sent: Message, connected: bool) -> errors.TritonStreamError | None:
     """Translates a gRPC error; None for any other."""
     code = getattr(error, "code", None)
     if not isinstance(error, grpc.RpcError) or not callable(code):

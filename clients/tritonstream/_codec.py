@@ -1,4 +1,4 @@
-"""A tokenizer folder, for models that deal in token ids; see ``tritonstream.text``, loaded when it is needed."""
+"""A tokenizer folder, for models that deal in token ids; ``tritonstream.text`` is loaded with it."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Codec:
     @property
     def end_ids(self) -> tuple[int, ...]:
         """Ids that end an answer."""
-        return self._assets.end_ids
+        return tuple(self._assets.end_ids)
 
     @property
     def pad_id(self) -> int:
-        return self._assets.pad_id
+        return int(self._assets.pad_id)
 
     def text_stream(self, stops: Sequence[str]) -> TextStream:
         """A detokeniser for one answer."""

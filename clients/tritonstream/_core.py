@@ -5,41 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict, Union
+from typing import Any
 
 from . import errors
 from ._call import Call
 from ._channel import ChannelConfig
 from ._codec import Codec
+from ._infer import InferTask
 from ._request import GenerateTask
 from ._retry import Budget
 from ._routing import Pool
 from ._settings import Settings
+from ._shm import Regions
 from ._task import Task
 from ._wish import Messages, Prompt, Wish
 from .hooks import Hooks, with_tracing
 from .models import ModelDescription
-from .options import Degrade, Keepalive, Retry, Timeouts, Tls
+from .options import Degrade, Folder, Keepalive, Retry, Timeouts, Tls
 
 DEFAULT_URL = "127.0.0.1:8001"
-
-Folder = Union[str, "os.PathLike[str]"]
-
-
-class ClientOptions(TypedDict, total=False):
-    """Options of a client. A call's own ``timeouts``, ``retry``, ``degrade`` and ``headers`` win."""
-
-    endpoints: Sequence[str]  # several servers with the same models, instead of url
-    timeouts: Timeouts
-    retry: Retry
-    degrade: Sequence[Degrade]
-    keepalive: Keepalive | None  # pings while a stream is open; None for none
-    tls: Tls | bool | None  # True: the system's roots
-    headers: Mapping[str, str]  # metadata of every request
-    tokenizer: Folder | Mapping[str, Folder] | None  # for bare engines, and to render chat messages here
-    hooks: Iterable[Hooks]
-    tracing: bool | None  # OpenTelemetry spans; None: if it is installed
-    channel_options: Sequence[tuple[str, Any]]  # raw gRPC channel arguments, which win over this client's
 
 
 class Core:
@@ -82,6 +66,7 @@ class Core:
             tuple(channel_options),
         )
         self.models: dict[str, ModelDescription] = {}
+        self.regions = Regions()
         self._tokenizer = tokenizer
         self._codecs: dict[str, Codec] = {}
         self._pid = os.getpid()
@@ -122,6 +107,15 @@ class Core:
     ) -> Call:
         """Makes the call of a generation; checks all that can be checked without the server."""
         return self.call(model, GenerateTask(Wish(prompt, messages, params, tools, client_template)))
+
+    def inference(self, model: str, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> Call:
+        """Makes the call of plain tensors."""
+        regions = self.regions if params.get("shared_memory") else None
+        return self.call(model, InferTask(inputs, params, regions))
+
+    def question(self, model: str) -> Call:
+        """A call that only asks the server about a model."""
+        return self.call(model, InferTask({}))
 
     def codec(self, model: ModelDescription, task: Task) -> Codec | None:
         """The tokenizer of a model, loaded when a task needs it; None where none was given."""

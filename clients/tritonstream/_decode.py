@@ -95,7 +95,9 @@ class Decoder:
                 self._responses += 1
                 text = self._plain(raw[4:])
                 return [TextDelta(text)] if text else []
-        return self._read(outputs, raws if len(raws) == count else [_contents(output) for output in outputs])
+        return self._read(
+            outputs, raws if len(raws) == count else [_tensors.contents(output) for output in outputs]
+        )
 
     def end(self, reason: FinishReason | None = None) -> list[Event]:
         """Ends the request: what was held comes out, and every answer gets its finish.
@@ -112,6 +114,9 @@ class Decoder:
             events.append(Finish(answer.reason or reason or self._infer(answer), index))
         events.append(self._count())
         return events
+
+    def discard(self) -> None:
+        """Nothing is held; see ``_task.Reader``."""
 
     def _read(self, outputs: Sequence[Message], raws: Sequence[bytes]) -> list[Event]:
         fields = {output.name: (output, raw) for output, raw in zip(outputs, raws, strict=True)}
@@ -260,17 +265,3 @@ def _lengths(fields: Fields, rows: int, width: int) -> Sequence[int]:
     if len(lengths) != rows or any(not 0 <= length <= width for length in lengths):
         raise ProtocolError(f"sequence_length {list(lengths)} does not fit output_ids of {rows} x {width}")
     return lengths
-
-
-_TYPED: Final = (
-    "int_contents fp32_contents bool_contents int64_contents uint_contents uint64_contents fp64_contents"
-)
-
-
-def _contents(output: Message) -> bytes:
-    """A tensor that came in typed fields, as the raw bytes that Triton sends otherwise."""
-    contents = output.contents
-    if output.datatype == "BYTES":
-        return _tensors.pack_bytes(contents.bytes_contents)
-    values = next((found for name in _TYPED.split() if (found := getattr(contents, name))), ())
-    return _tensors.pack(output.name, output.datatype, values)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from . import errors
-from ._channel import ChannelConfig, translate
-from ._proto import METHODS, Message, grpc, grpc_aio
+from ._channel import FAILED, OLD_NEWS_S, READY, ChannelConfig, translate
+from ._proto import METHODS, Message, grpc_aio
 from ._settings import Metadata
 from .transport import AsyncRpc
 
@@ -58,7 +59,6 @@ class AioGrpcTransport:
             self._channel = grpc_aio.insecure_channel(address, options=arguments)
         else:
             self._channel = grpc_aio.secure_channel(address, config.credentials(), options=arguments)
-        self.connected = False
         self._calls = {
             name: (self._channel.unary_stream if method.streaming else self._channel.unary_unary)(
                 method.path,
@@ -68,34 +68,31 @@ class AioGrpcTransport:
             for name, method in METHODS.items()
         }
 
-    async def connect(self, timeout_s: float | None) -> None:
-        if self.connected:
-            return
+    async def connect(self, timeout_s: float | None) -> bool:
+        if self._channel.get_state(try_to_connect=True) is READY:
+            return True
         try:
-            await asyncio.wait_for(self._settled(), timeout_s)
+            return await asyncio.wait_for(self._settled(), timeout_s)
         except asyncio.TimeoutError:
             raise errors.ConnectTimeout(f"no connection within connect_s={timeout_s:g}") from None
 
-    async def _settled(self) -> None:
-        while True:
+    async def _settled(self) -> bool:
+        state = self._channel.get_state(try_to_connect=True)
+        if state in FAILED:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._channel.wait_for_state_change(state), OLD_NEWS_S)
             state = self._channel.get_state(try_to_connect=True)
-            self.connected = state is grpc.ChannelConnectivity.READY
-            if self.connected or state in _FAILED:
-                return
+        while state is not READY and state not in FAILED:
             await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state(try_to_connect=True)
+        return state is READY
 
     def call(self, method: str, message: Message, timeout_s: float | None, metadata: Metadata) -> AsyncRpc:
         call = self._calls[method](message, timeout=timeout_s, metadata=metadata)
         return _Stream(call) if METHODS[method].streaming else _Unary(call)
 
-    def translate(self, error: Exception, sent: Message) -> errors.TritonStreamError | None:
-        translated = translate(error, sent, connected=self.connected)
-        if isinstance(translated, errors.TransportError):
-            self.connected = False
-        return translated
+    def translate(self, error: Exception, sent: Message, connected: bool) -> errors.TritonStreamError | None:
+        return translate(error, sent, connected)
 
     async def close(self) -> None:
         await self._channel.close()
-
-
-_FAILED = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)

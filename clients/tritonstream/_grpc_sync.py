@@ -8,14 +8,17 @@ every message: 1.4 times the tokens/s of the stub's own call at 64 streams, at t
 
 from __future__ import annotations
 
-import threading
+import math
+import time
 from typing import Any
 
 from . import errors
-from ._channel import ChannelConfig, translate
+from ._channel import FAILED, OLD_NEWS_S, READY, ChannelConfig, translate
 from ._proto import METHODS, Message, grpc, grpc_experimental
 from ._settings import Metadata
 from .transport import Rpc
+
+_SLICE_S = 0.2  # between looks at whether the client was closed
 
 
 class _Unary:
@@ -45,13 +48,13 @@ class GrpcTransport:
     """See ``transport.Transport``."""
 
     def __init__(self, address: str, config: ChannelConfig) -> None:
-        arguments = [*config.arguments(), (grpc_experimental.ChannelOptions.SingleThreadedUnaryStream, 1)]
+        arguments = config.arguments()
+        if _RENDEZVOUS is not None:
+            arguments.append((grpc_experimental.ChannelOptions.SingleThreadedUnaryStream, 1))
         if config.tls is None:
             self._channel = grpc.insecure_channel(address, options=arguments)
         else:
             self._channel = grpc.secure_channel(address, config.credentials(), options=arguments)
-        self.connected = False
-        self._connecting = threading.Lock()
         self._calls = {
             name: (self._channel.unary_stream if method.streaming else self._channel.unary_unary)(
                 method.path,
@@ -61,25 +64,39 @@ class GrpcTransport:
             for name, method in METHODS.items()
         }
 
-    def connect(self, timeout_s: float | None) -> None:
-        if self.connected:
-            return
-        with self._connecting:
-            if self.connected:
-                return
-            settled = threading.Event()
+    def connect(self, timeout_s: float | None) -> bool:
+        end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        state = self._state()
+        if state is READY:
+            return True
+        failing_until = time.monotonic() + OLD_NEWS_S if state in FAILED else -math.inf
+        while state is not READY and (state not in FAILED or time.monotonic() < failing_until):
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                raise errors.ConnectTimeout(f"no connection within connect_s={timeout_s:g}")
+            self._wait_for_change(state, min(left_s, _SLICE_S))
+            state = self._state()
+        return state is READY
 
-            def changed(state: Any) -> None:
-                self.connected = state is grpc.ChannelConnectivity.READY
-                if self.connected or state in _FAILED:
-                    settled.set()
+    def _state(self) -> Any:
+        """The channel's connectivity; asking for it makes it connect.
 
-            self._channel.subscribe(changed, try_to_connect=True)
-            try:
-                if not settled.wait(timeout_s):
-                    raise errors.ConnectTimeout(f"no connection within connect_s={timeout_s:g}")
-            finally:
-                self._channel.unsubscribe(changed)
+        The public way to learn it, ``subscribe``, starts a thread that raises when the channel is closed
+        within 0.2 s. Should gRPC take away the inner channel, calls connect by themselves, in as much time.
+        """
+        inner = getattr(self._channel, "_channel", None)
+        if inner is None:
+            return READY
+        try:
+            return _STATES[inner.check_connectivity_state(True)]
+        except ValueError:
+            raise errors.ClosedError("the client was closed while it connected") from None
+
+    def _wait_for_change(self, state: Any, seconds: float) -> None:
+        try:
+            self._channel._channel.watch_connectivity_state(state.value[0], time.time() + seconds)
+        except ValueError:
+            raise errors.ClosedError("the client was closed while it connected") from None
 
     def call(self, method: str, message: Message, timeout_s: float | None, metadata: Metadata) -> Rpc:
         begin = self._calls[method]
@@ -88,14 +105,28 @@ class GrpcTransport:
             return rpc
         return _Unary(begin.future(message, timeout=timeout_s, metadata=metadata))
 
-    def translate(self, error: Exception, sent: Message) -> errors.TritonStreamError | None:
-        translated = translate(error, sent, connected=self.connected)
-        if isinstance(translated, errors.TransportError):
-            self.connected = False
-        return translated
+    def drop(self, rpc: Rpc) -> None:
+        rpc.cancel()
+        if _RENDEZVOUS is not None and isinstance(rpc, _RENDEZVOUS):
+            while rpc._state.due:
+                rpc._consume_next_event()
+
+    def translate(self, error: Exception, sent: Message, connected: bool) -> errors.TritonStreamError | None:
+        return translate(error, sent, connected)
 
     def close(self) -> None:
         self._channel.close()
 
 
-_FAILED = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
+def _rendezvous() -> Any:
+    """The class of calls that are polled by their reader; None if this grpc keeps it elsewhere.
+
+    Their last events must be fetched also after a cancel, else the call keeps its connection open for good
+    (grpcio 1.85). There is no public way to do so: without this one, such calls are not used.
+    """
+    found = getattr(getattr(grpc, "_channel", None), "_SingleThreadedRendezvous", None)
+    return found if hasattr(found, "_consume_next_event") else None
+
+
+_RENDEZVOUS = _rendezvous()
+_STATES = {state.value[0]: state for state in grpc.ChannelConnectivity}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -81,6 +81,19 @@ class GenerateParams(TypedDict, total=False):
     headers: Mapping[str, str]
 
 
+class InferParams(TypedDict, total=False):
+    """Keyword arguments of ``infer`` and ``ocr``."""
+
+    outputs: Sequence[str]  # names of those that are wanted; default all
+    shared_memory: bool  # send inputs through /dev/shm; for servers on this machine that allow it
+    priority: int  # for models with priority levels; 1 is the highest
+    request_id: str
+    timeouts: Timeouts
+    deadline_s: float | None
+    retry: Retry
+    headers: Mapping[str, str]
+
+
 CARRIAGE: Final = frozenset({"request_id", "timeouts", "deadline_s", "retry", "degrade", "headers"})
 
 
@@ -145,14 +158,7 @@ def check(params: Mapping[str, Any]) -> None:
     Raises:
         UsageError: for an unknown name (with the nearest one) and for values that no engine takes.
     """
-    known = GenerateParams.__annotations__
-    for name in params:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = (
-                f"did you mean {near[0]!r}?" if near else "a model's own input can be given in inputs={...}"
-            )
-            raise UsageError(f"unknown parameter {name!r}; {hint}")
+    check_carriage(params, GenerateParams.__annotations__)
     for name, (low, high, what) in _RANGES.items():
         value = params.get(name)
         if value is None:
@@ -163,6 +169,20 @@ def check(params: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} is {value!r}; it must be {what}")
         if what.startswith("a whole") and not isinstance(value, int):
             raise UsageError(f"{name} is {value!r}; it must be {what}")
+
+
+def check_carriage(params: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Checks the names of keyword arguments.
+
+    Raises:
+        UsageError: for an unknown one, with the nearest known one.
+    """
+    known = list(known)
+    for name in params:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise UsageError(f"unknown parameter {name!r}; {hint}")
 
 
 _INT32: Final = 2**31 - 1

@@ -111,7 +111,7 @@ def _put_prompt(builder: Builder, wish: Wish, codec: Codec | None) -> tuple[int,
             return None
         if codec is None:
             raise UnsupportedError(
-                f"{model.name} takes no chat messages, so the client must render them: give it tokenizer=FOLDER"
+                f"{model.name} takes no chat messages; give the client tokenizer=FOLDER to render them here"
             )
         prompt, special = codec.render(wish.messages, wish.tools), False  # a template writes BOS itself
     if model.kind is not ModelKind.ENGINE:
@@ -207,7 +207,8 @@ def _put_lora(builder: Builder, value: str | int, codec: Codec | None) -> None:
             if has in builder.model.inputs
         ]
         raise UnsupportedError(
-            f"{builder.model.name} has no input {name} for LoRA {value!r}; it takes {' or '.join(takes) or 'no LoRA'}"
+            f"{builder.model.name} has no input {name} for LoRA {value!r}; "
+            f"it takes {' or '.join(takes) or 'no LoRA'}"
         )
     builder.put(name, [value])
 
@@ -302,7 +303,7 @@ def _decoder(
     engine = model.kind is ModelKind.ENGINE
     repeats = model.parameters.get("accumulate_tokens", "").lower() in ("true", "1")
     n = int(wish.params.get("n") or 1)
-    # trtbuild's front matches stop strings exactly. Others match tokens, miss some and leave them in the text.
+    # trtbuild's front matches stop strings exactly. Others match tokens, miss some and leave them in.
     stops = [] if model.kind is ModelKind.FRONT else wish.stops
     echo = input_ids if engine and not stream and _echoes(model) else None
     ends = frozenset(codec.end_ids) if codec is not None else frozenset()

@@ -1,4 +1,4 @@
-"""What streams of both clients share: state, leaving early, and what becomes of a failure. No I/O but cancelling."""
+"""What streams of both clients share: state, leaving early, and what becomes of a failure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ STOP_S = 2.0  # how long a stop request may take
 class StreamBase:
     """State of one request.
 
-    It is ended from outside in two ways: by the caller (``_cancelled``; the reader sees an ordinary end) or for
-    a reason that the reader must see (``_verdict``: a limit, the client's close).
+    It is ended from outside in two ways: by the caller (``_cancelled``; the reader sees an ordinary end) or
+    for a reason that the reader must see (``_verdict``: a limit, the client's close).
     """
 
     def __init__(self, client: Any, call: Call) -> None:
@@ -32,12 +32,15 @@ class StreamBase:
         self._call = call
         self._rpc: Any = None
         self._sent: Message = None
+        self._transport: Any = None  # of this attempt
+        self._connected = False
         self._ready: deque[Event] = deque()
         self._cancelled = False
         self._verdict: errors.TritonStreamError | None = None
         self._finished = False
         self._wake: Any = None  # an Event while it pauses between attempts
         self._draining = False
+        self._aborted = False  # the RPC was cancelled
 
     @property
     def completion(self) -> Completion:
@@ -77,6 +80,7 @@ class StreamBase:
         if self._rpc is not None:
             if not self._call.over:
                 self._client._tell_engine(self._call)
+            self._aborted = True
             self._rpc.cancel()
         if self._wake is not None:
             self._wake.set()
@@ -98,7 +102,7 @@ class StreamBase:
         if self._cancelled:
             raise errors.ClosedError("cancelled before it was sent")
 
-    def _take(self, message: Message, rpc: Any) -> None:
+    def _take(self, message: Message) -> None:
         """Reads one message; None is the end of the stream."""
         call, now = self._call, time.monotonic()
         if message is None:
@@ -108,17 +112,19 @@ class StreamBase:
         self._ready.extend(call.received(message, now))
         if call.over and call.stopped_early:
             self._client._tell_engine(call)
-            rpc.cancel()
+            self._drop()
             self._release()
 
     def _error(self, exc: BaseException) -> errors.TritonStreamError | None:
         """What a failure means; None if it is only the echo of the caller's leaving, and all is done."""
         if self._cancelled:
+            self._drop()
             self._ready.extend(self._call.cancelled(time.monotonic()))
             self._release()
             return None
         error = self._verdict or self._translate(exc)
         if error is None:
+            self._drop()
             self._release(exc)
             raise exc
         return error
@@ -126,11 +132,10 @@ class StreamBase:
     def _translate(self, exc: BaseException) -> errors.TritonStreamError | None:
         if isinstance(exc, errors.TritonStreamError):
             return exc
-        endpoint = self._call.endpoint
-        if endpoint is None or not isinstance(exc, Exception):
+        if self._transport is None or not isinstance(exc, Exception):
             return None
-        translated: errors.TritonStreamError | None = self._client._transport(endpoint).translate(
-            exc, self._sent
+        translated: errors.TritonStreamError | None = self._transport.translate(
+            exc, self._sent, self._connected
         )
         return translated
 
@@ -148,9 +153,8 @@ class StreamBase:
 
     def _fail(self, error: errors.TritonStreamError, exc: BaseException) -> float:
         """Ends the attempt; returns the pause before the next one, or raises the error."""
-        if self._rpc is not None:
-            self._rpc.cancel()
-            self._rpc = None
+        self._drop()
+        self._rpc, self._aborted = None, False
         self._client._core.forget(self._call.model, error)
         try:
             pause = self._call.failed(error, time.monotonic())
@@ -162,6 +166,9 @@ class StreamBase:
         self._verdict = None
         self._client._look_after_endpoints()
         return pause
+
+    def _drop(self) -> None:
+        raise NotImplementedError
 
     def _release(self, error: BaseException | None = None) -> None:
         raise NotImplementedError

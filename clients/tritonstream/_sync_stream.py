@@ -30,6 +30,7 @@ class Stream(StreamBase):
         super().__init__(client, call)
         self._watchdog = client._watchdog
         self._lock = threading.Lock()
+        self._reading = threading.Lock()  # held while the RPC is read, so that it is not dropped meanwhile
         self._drain_until = math.inf
 
     def __iter__(self) -> Iterator[Event]:
@@ -59,6 +60,7 @@ class Stream(StreamBase):
     def close(self) -> None:
         """Stops the request if it still runs, and frees what it holds. Nothing can be read afterwards."""
         self.cancel()
+        self._drop()
         self._release()
         self._ready.clear()
 
@@ -84,6 +86,14 @@ class Stream(StreamBase):
     def expire(self, now: float) -> None:
         self._expire(now)
 
+    def _drop(self) -> None:
+        """Frees the RPC. After a cancel, a thread that reads it comes back at once."""
+        rpc, transport = self._rpc, self._transport
+        if rpc is not None and transport is not None:
+            rpc.cancel()
+            with self._reading:
+                transport.drop(rpc)
+
     # The work, in the reader's thread.
 
     def _pump(self) -> None:
@@ -96,7 +106,9 @@ class Stream(StreamBase):
             due = self._call.clock.wait(time.monotonic())
             if due < self._watchdog.wakes_at:
                 self._watchdog.notice(due)
-            self._take(next(rpc, None), rpc)
+            with self._reading:
+                message = next(rpc, None)
+            self._take(message)
         except Exception as exc:
             self._recover(exc)
 
@@ -104,8 +116,8 @@ class Stream(StreamBase):
         call, client = self._call, self._client
         self._check_wanted()
         self._watchdog.watch(self)
-        transport = client._transport(call.attempt())
-        transport.connect(call.connect_s(time.monotonic()))
+        self._transport = transport = client._transport(call.attempt())
+        self._connected = transport.connect(call.connect_s(time.monotonic()))
         model = client._describe(call.model, transport, call)
         sending = call.begin(model, client._core.codec(model, call.task), time.monotonic())
         for method, message in sending.before:
@@ -148,7 +160,7 @@ class Stream(StreamBase):
         except errors.ProtocolError:
             raise
         except Exception:  # the answer is whole; how the stream closes no longer matters
-            self._rpc.cancel()
+            self._drop()
         self._release()
 
     def _release(self, error: BaseException | None = None) -> None:

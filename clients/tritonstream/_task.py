@@ -27,6 +27,9 @@ class Reader(Protocol):
 
     def end(self, reason: FinishReason | None = None) -> list[Event]: ...
 
+    def discard(self) -> None:
+        """The attempt is over, well or not; may be called more than once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Built:

@@ -14,7 +14,8 @@ from .errors import ProtocolError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-FORMATS: Final = {  # Triton's dtype → (struct code, bytes, numpy name); KServe v2 protocol, "Tensor Data Types"
+# Triton's dtype → (struct code, bytes, numpy name); KServe v2 protocol, "Tensor Data Types"
+FORMATS: Final = {
     "BOOL": ("?", 1, "bool"),
     "UINT8": ("B", 1, "uint8"),
     "UINT16": ("H", 2, "uint16"),
@@ -149,3 +150,16 @@ def from_array(name: str, dtype: str, array: np.ndarray[Any, Any]) -> bytes:
             )
         array = cast
     return np.ascontiguousarray(array).tobytes()
+
+
+_TYPED: Final = (
+    "int_contents fp32_contents bool_contents int64_contents uint_contents uint64_contents fp64_contents"
+)
+
+
+def contents(output: Any) -> bytes:
+    """A tensor that came in typed protobuf fields, as the raw bytes that Triton sends otherwise."""
+    if output.datatype == "BYTES":
+        return pack_bytes(output.contents.bytes_contents)
+    values = next((found for name in _TYPED.split() if (found := getattr(output.contents, name))), ())
+    return pack(output.name, output.datatype, values)

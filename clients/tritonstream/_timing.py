@@ -1,4 +1,4 @@
-"""The clock of one request: which limit is hit next. Pure; the caller brings the time (seconds, monotonic)."""
+"""The clock of one request: which limit is hit next. The caller brings the time, in monotonic seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that ends silent streams of a synchronous client. One a client, started with its first stream."""
+"""The thread that ends silent streams of a synchronous client, started with its first stream."""
 
 from __future__ import annotations
 
@@ -67,15 +67,7 @@ class Watchdog:
             with self._condition:
                 if self._stopped:
                     return
-                items = list(self._watched)
-            now = time.monotonic()
-            for item in items:
-                if item.due() <= now:
-                    item.expire(now)
-            earliest = min((item.due() for item in items), default=math.inf)
-            del items
-            if self._on_tick is not None:
-                earliest = min(earliest, self._on_tick(now))
+            earliest = self._look(time.monotonic())
             with self._condition:
                 if self._stopped:
                     return
@@ -85,3 +77,12 @@ class Watchdog:
                     self._condition.wait(None if pause == math.inf else pause)
                 self._poked = False
                 self.wakes_at = math.inf  # while it looks, anything new must be told
+
+    def _look(self, now: float) -> float:
+        """Ends what is due; returns when to look again. Holds on to nothing that it watches."""
+        items = self.items()
+        for item in items:
+            if item.due() <= now:
+                item.expire(now)
+        earliest = min((item.due() for item in items), default=math.inf)
+        return earliest if self._on_tick is None else min(earliest, self._on_tick(now))

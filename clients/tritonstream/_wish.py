@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Union
+from typing import Any
 
 from ._params import as_strings, check
 from .errors import UsageError
 
-Prompt = Union[str, Sequence[int]]  # noqa: UP007  (evaluated on 3.10 by documentation tools)
+Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
 
 

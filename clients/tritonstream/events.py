@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Union
+from typing import Any, Literal
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "unknown"]
 """``unknown``: the model does not tell, and the token count that would settle it is not known either."""
@@ -66,7 +66,14 @@ class Timings:
     server_ns: Mapping[str, int] = field(default_factory=dict)
 
 
-Event = Union[TextDelta, TokenIds, Logprobs, Finish, Usage, Timings]
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Outputs of one response to ``infer``, as arrays by name."""
+
+    values: Mapping[str, Any]
+
+
+Event = TextDelta | TokenIds | Logprobs | Finish | Usage | Timings | Tensors
 
 
 @dataclass(frozen=True, slots=True)

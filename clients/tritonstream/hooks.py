@@ -1,4 +1,4 @@
-"""What a client tells about its requests: plain hooks, and OpenTelemetry spans where the library is installed."""
+"""What a client tells about its requests: plain hooks, and OpenTelemetry spans where it is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("tritonstream")
 
 @dataclass(slots=True)
 class RequestInfo:
-    """A request as hooks see it; the same object from start to finish. ``state`` is for the hooks' own use."""
+    """A request as hooks see it: one object from start to finish. ``state`` is for the hooks' own use."""
 
     model: str
     operation: str  # generate, chat or infer
@@ -121,5 +121,5 @@ def tell(hooks: Iterable[Hooks], name: str, *args: Any) -> None:
     for hook in hooks:
         try:
             getattr(hook, name)(*args)
-        except Exception:
+        except Exception:  # noqa: PERF203
             _log.exception("hook %s of %s failed", name, type(hook).__name__)

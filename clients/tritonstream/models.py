@@ -131,7 +131,7 @@ def _kind(config: Message, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     if "text_input" in inputs and "text_output" in outputs:
         if any(name.startswith("sampling_param_") for name in inputs):
             return ModelKind.LLMAPI
-        if config.HasField("ensemble_scheduling"):
+        if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
             return ModelKind.ENSEMBLE
         return ModelKind.FRONT if "messages" in inputs else ModelKind.BLS
     if "image" in inputs and {"text", "score", "box"} <= set(outputs):
@@ -150,7 +150,7 @@ def _cancel(kind: ModelKind) -> Cancel:
 
 
 def describing(name: str) -> Generator[str, Message | None, ModelDescription]:
-    """Describes a model, as a dialogue: yields the names of models whose config is needed, is sent the configs.
+    """Describes a model, as a dialogue: yields names of models whose config is needed, is sent the configs.
 
     None stands for a config that cannot be had; for the model itself the asker raises instead.
     """
@@ -181,6 +181,6 @@ def _engine_cancel(engine: ModelDescription, instances: int) -> Cancel:
 
 
 def _instances(config: Message) -> int:
-    """Instances that a config asks for. Without a group Triton makes one on a CPU, one a GPU else: 1 is assumed."""
+    """Instances that a config asks for; 1 without a group (Triton then makes one, or one a GPU)."""
     counts = [max(group.count, 1) * max(len(group.gpus), 1) for group in config.instance_group]
     return sum(counts) if counts else 1

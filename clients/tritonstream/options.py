@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, TypedDict, Union
 
-
-class Unset:
-    """Type of ``UNSET``: "not given", where None means "no limit" or "none"."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-UNSET: Final = Unset()
+if TYPE_CHECKING:
+    from .hooks import Hooks
 
 
 def _check_durations(owner: object, *names: str) -> None:
@@ -35,7 +27,7 @@ class Timeouts:
     Attributes:
         connect_s: until the connection stands, per endpoint tried.
         first_token_s: from sending the request to the first response, queueing in the server included.
-        between_tokens_s: longest silence once the stream has begun. A reader that is slow itself does not count.
+        between_tokens_s: longest silence once the stream has begun; a slow reader's own pauses do not count.
         total_s: the whole request, waiting, retries and degrade steps included. The server is told, too.
     """
 
@@ -129,3 +121,22 @@ class Degrade:
             f"max_tokens={self.max_tokens}" if self.max_tokens else "",
         ]
         return ",".join(part for part in parts if part)
+
+
+Folder = Union[str, "os.PathLike[str]"]
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of a client. A call's own ``timeouts``, ``retry``, ``degrade`` and ``headers`` win."""
+
+    endpoints: Sequence[str]  # several servers with the same models, instead of url
+    timeouts: Timeouts
+    retry: Retry
+    degrade: Sequence[Degrade]
+    keepalive: Keepalive | None  # pings while a stream is open; None for none
+    tls: Tls | bool | None  # True: the system's roots
+    headers: Mapping[str, str]  # metadata of every request
+    tokenizer: Folder | Mapping[str, Folder] | None  # for bare engines, and to render chat messages here
+    hooks: Iterable[Hooks]
+    tracing: bool | None  # OpenTelemetry spans; None: if it is installed
+    channel_options: Sequence[tuple[str, Any]]  # raw gRPC channel arguments, which win over this client's

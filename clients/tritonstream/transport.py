@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Rpc(Iterator["Message"], Protocol):
-    """Messages of one remote call, one for a unary method. ``cancel`` may come from any thread, at any time."""
+    """Messages of one call, one for a unary method. ``cancel`` may come from any thread at any time."""
 
     def cancel(self) -> object: ...
 
@@ -24,10 +24,8 @@ class Rpc(Iterator["Message"], Protocol):
 class Transport(Protocol):
     """Calls of one endpoint, for ``Client``."""
 
-    connected: bool
-
-    def connect(self, timeout_s: float | None) -> None:
-        """Waits until a connection stands or has failed; a failure shows in the call that follows.
+    def connect(self, timeout_s: float | None) -> bool:
+        """Waits until a connection stands or has failed, and says which; why shows in the call that follows.
 
         Raises:
             ConnectTimeout: neither within ``timeout_s``.
@@ -36,8 +34,14 @@ class Transport(Protocol):
     def call(self, method: str, message: Message, timeout_s: float | None, metadata: Metadata) -> Rpc:
         """Sends a message by the method of this name and returns its responses."""
 
-    def translate(self, error: Exception, sent: Message) -> TritonStreamError | None:
-        """Returns an error of this transport as one of the tree; None if it is none of its errors."""
+    def drop(self, rpc: Rpc) -> None:
+        """Cancels a call that nobody reads any more and frees what it holds. Idempotent."""
+
+    def translate(self, error: Exception, sent: Message, connected: bool) -> TritonStreamError | None:
+        """Returns an error of this transport as one of the tree; None if it is none of its errors.
+
+        ``sent`` is the request or None; ``connected``, what ``connect`` said before it.
+        """
 
     def close(self) -> None: ...
 
@@ -55,14 +59,12 @@ class AsyncRpc(Protocol):
 class AsyncTransport(Protocol):
     """Calls of one endpoint, for ``AsyncClient``."""
 
-    connected: bool
-
-    def connect(self, timeout_s: float | None) -> Awaitable[None]: ...
+    def connect(self, timeout_s: float | None) -> Awaitable[bool]: ...
 
     def call(
         self, method: str, message: Message, timeout_s: float | None, metadata: Metadata
     ) -> AsyncRpc: ...
 
-    def translate(self, error: Exception, sent: Message) -> TritonStreamError | None: ...
+    def translate(self, error: Exception, sent: Message, connected: bool) -> TritonStreamError | None: ...
 
     def close(self) -> Awaitable[None]: ...

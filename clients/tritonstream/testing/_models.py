@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from .. import _tensors
 from ..models import ModelKind
 from ._faults import Fault
 
-Piece = Union[str, bytes, int, Sequence[int]]
-Reply = Union[Sequence[Piece], Callable[[Mapping[str, Any]], Sequence[Piece]]]
+Piece = str | bytes | int | Sequence[int]
+Reply = Sequence[Piece] | Callable[[Mapping[str, Any]], Sequence[Piece]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class FakeModel:
 
     Attributes:
         kind: whose tensor names it speaks.
-        reply: what it answers, one response each: text (``str``, or ``bytes`` to cut characters), for an engine
-            token ids. A function is given the request's inputs by name.
+        reply: what it answers, one response each: text (``str``, or ``bytes`` to cut characters), for an
+            engine token ids. A function is given the request's inputs by name.
         first_token_s, between_tokens_s: pace.
         decoupled: whether it streams.
         final_apart: the final flag comes in an empty response of its own, as from an ensemble or BLS.
@@ -41,6 +41,7 @@ class FakeModel:
         steps: models of an ensemble.
         parameters: string parameters in its config.
         without: inputs that its config lacks.
+        finish: finish reason to tell; default by what happened.
         page: what an OCR model reads.
     """
 
@@ -57,6 +58,7 @@ class FakeModel:
     steps: Sequence[str] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
+    finish: str | None = None
     page: FakePage = FakePage()
 
     def __post_init__(self) -> None:
@@ -93,7 +95,7 @@ class FakeModel:
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1 and not self.final_apart
             response = _response(request)
-            self._fill(response, piece)
+            self._fill(request, response, piece)
             if last or (number == len(pieces) - 1 and self.kind is ModelKind.LLMAPI):
                 self._finish(response, inputs)
             if self.decoupled:
@@ -106,7 +108,7 @@ class FakeModel:
                 self._finish(response, inputs)
             yield response
 
-    def _fill(self, response: Any, piece: Piece) -> None:
+    def _fill(self, request: Any, response: Any, piece: Piece) -> None:
         if self.kind is ModelKind.ENGINE:
             ids = [piece] if isinstance(piece, int) else list(piece)
             put(response, "output_ids", "INT32", [1, 1, len(ids)], _tensors.pack("output_ids", "INT32", ids))
@@ -120,6 +122,8 @@ class FakeModel:
         else:
             data = piece if isinstance(piece, bytes) else str(piece).encode()
             put(response, "text_output", "BYTES", [1, 1], _tensors.pack_bytes([data]))
+            if any(output.name == "token_ids" for output in request.outputs):
+                put(response, "token_ids", "INT32", [1, 1], _tensors.pack("token_ids", "INT32", [len(data)]))
 
     def _finish(self, response: Any, inputs: Mapping[str, Any]) -> None:
         """What the last response tells besides."""
@@ -127,8 +131,8 @@ class FakeModel:
             return
         reply = self.reply(inputs) if callable(self.reply) else self.reply
         pieces = self.pieces(inputs)
-        reason = b"length" if len(pieces) < len(reply) else b"stop"
-        put(response, "finish_reason", "BYTES", [1, 1], _tensors.pack_bytes([reason]))
+        reason = self.finish or ("length" if len(pieces) < len(reply) else "stop")
+        put(response, "finish_reason", "BYTES", [1, 1], _tensors.pack_bytes([reason.encode()]))
         if self.kind is ModelKind.FRONT:
             prompt = _prompt(inputs)
             for name, count in (
@@ -191,11 +195,20 @@ def _first(inputs: Mapping[str, Any], *names: str, default: Any) -> Any:
 
 
 def _joined(pieces: Sequence[Piece]) -> Piece:
-    if all(isinstance(piece, str) for piece in pieces):
-        return "".join(str(piece) for piece in pieces)
-    if all(isinstance(piece, (str, bytes)) for piece in pieces):
-        return b"".join(piece.encode() if isinstance(piece, str) else bytes(piece) for piece in pieces)  # type: ignore[arg-type]
-    return [id_ for piece in pieces for id_ in ([piece] if isinstance(piece, int) else piece)]  # type: ignore[misc,union-attr]
+    """All pieces as one."""
+    text = [
+        piece.encode() if isinstance(piece, str) else piece
+        for piece in pieces
+        if isinstance(piece, (str, bytes))
+    ]
+    if text:
+        return b"".join(text)
+    ids = [
+        [piece] if isinstance(piece, int) else piece
+        for piece in pieces
+        if not isinstance(piece, (str, bytes))
+    ]
+    return [id_ for some in ids for id_ in some]
 
 
 def _response(request: Any) -> Any:

@@ -1,20 +1,22 @@
-"""The fake's gRPC server: an event loop in a thread of its own."""
+"""The fake's gRPC server: a thread a request, so that it shares no event loop with whoever is tested."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from .._proto import METHODS, grpc, grpc_aio, service_pb2
+from .._proto import METHODS, grpc, service_pb2
 from ..models import ModelKind
 from ._configs import config_of
-from ._faults import Fault
+from ._faults import Fault, in_order, spoiled
 from ._models import FakeModel, read_inputs
+
+_MOST_REQUESTS = 2048  # at once; a thread each, made when it is needed
 
 
 @dataclass
@@ -27,7 +29,15 @@ class Served:
     headers: Mapping[str, str]
     sent: int = 0  # responses
     end: str = ""  # done, cancelled, stopped, failed; empty while it runs
-    stop: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    left: threading.Event = field(
+        default_factory=threading.Event, repr=False
+    )  # the client went, or asked to stop
+    stopped: bool = False  # by a stop request
+
+    def pause(self, seconds: float | None) -> None:
+        """Waits, but not for somebody who is gone; None waits until then."""
+        if seconds is None or seconds > 0:
+            self.left.wait(seconds)
 
 
 class FakeTriton:
@@ -37,10 +47,17 @@ class FakeTriton:
         models: by name.
         port: 0 takes a free one.
         credentials: of ``grpc.ssl_server_credentials``, for TLS.
-        max_message_bytes: largest request that it takes.
+        max_message_bytes: largest request that it takes; −1 for any.
 
-    Use it as a context manager, or call ``start`` and ``stop``. ``served`` lists the requests in the order in
-    which they came.
+    Use it as a context manager, or call ``start`` and ``stop``. ``models`` may be changed while it runs.
+
+    Attributes:
+        served: the requests in the order in which they came.
+        calls: how often each method was called.
+        ready: what ServerReady says.
+        version: of Triton, that it claims to be.
+        coded_errors: whether errors of a model come with a status code if asked for (Triton 24.09 and later).
+        config_delay_s: how long it takes to give a config.
     """
 
     def __init__(
@@ -56,47 +73,67 @@ class FakeTriton:
         self.calls: dict[str, int] = {}
         self.ready = True
         self.version = "2.51.0"
+        self.coded_errors = True
+        self.config_delay_s = 0.0
         self._port = port
         self._credentials = credentials
         self._max_message_bytes = max_message_bytes
-        self._loop = asyncio.new_event_loop()
-        self._thread: threading.Thread | None = None
         self._server: Any = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> FakeTriton:
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-triton", daemon=True)
-        self._thread.start()
-        self._run(self._start())
+        self._threads = ThreadPoolExecutor(_MOST_REQUESTS, thread_name_prefix="fake-triton")
+        self._server = grpc.server(
+            self._threads,
+            options=[
+                ("grpc.max_receive_message_length", self._max_message_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        self._server.add_generic_rpc_handlers((_Handler(self),))
+        address = f"127.0.0.1:{self._port}"
+        if self._credentials is None:
+            self._port = self._server.add_insecure_port(address)
+        else:
+            self._port = self._server.add_secure_port(address, self._credentials)
+        self._server.start()
         return self
 
     def stop(self, grace_s: float | None = None) -> None:
         """Stops at once (running requests break), or after ``grace_s``."""
-        if self._thread is None:
+        if self._threads is None:
             return
-        self._run(self._server.stop(grace_s))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._thread = None
-        self._loop.close()
+        self._server.stop(grace_s).wait()
+        for served in self.served:
+            served.left.set()
+        self._threads.shutdown(wait=True)
+        self._threads = None
 
     def kill(self) -> None:
-        """The server dies: connections break, the port is closed. ``revive`` brings it back on the same port."""
-        self._run(self._server.stop(None))
+        """The server dies: connections break, the port is closed. ``revive`` brings it back there."""
+        self.stop()
 
     def revive(self) -> None:
-        self._run(self._start())
-
-    def wait_for(self, condition: Any, timeout_s: float = 5.0) -> bool:
-        """Waits until ``condition()``, evaluated in the server's thread after each of its steps, holds."""
-        return bool(self._run(self._until(condition, timeout_s)))
+        self.start()
 
     def active(self) -> int:
         """Requests that run."""
-        return sum(not one.end for one in self.served)
+        return sum(not one.end for one in list(self.served))
+
+    def wait_for(self, condition: Callable[[], object], timeout_s: float = 5.0) -> bool:
+        """Waits until ``condition()`` holds; says whether it came to."""
+        end = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+        return True
 
     def __enter__(self) -> FakeTriton:
         return self.start()
@@ -106,209 +143,170 @@ class FakeTriton:
     ) -> None:
         self.stop()
 
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+    # Methods of the service; each takes and gives messages.
 
-    async def _until(self, condition: Any, timeout_s: float) -> bool:
-        end = self._loop.time() + timeout_s
-        while not condition():
-            if self._loop.time() > end:
-                return False
-            await asyncio.sleep(0.002)
-        return True
-
-    async def _start(self) -> None:
-        self._server = grpc_aio.server(
-            options=[
-                ("grpc.max_receive_message_length", self._max_message_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),
-            ]
-        )
-        self._server.add_generic_rpc_handlers((_Handler(self),))
-        address = f"127.0.0.1:{self._port}"
-        if self._credentials is None:
-            self._port = self._server.add_insecure_port(address)
-        else:
-            self._port = self._server.add_secure_port(address, self._credentials)
-        await self._server.start()
-
-    # -- methods; each takes and returns messages
-
-    async def handle(self, method: str, request: Any, context: Any) -> Any:
-        self.calls[method] = self.calls.get(method, 0) + 1
+    def answer(self, method: str, request: Any, context: Any) -> Any:
+        self._count(method)
         response = METHODS[method].response
         if method == "ServerReady":
             return response(ready=self.ready)
+        if method == "ServerMetadata":
+            return response(name="fake", version=self.version)
         if method == "ModelReady":
             model = self.models.get(request.name)
             return response(ready=model is not None and model.ready)
-        if method == "ServerMetadata":
-            return response(name="fake", version=self.version)
         if method == "ModelConfig":
-            model = await self._find(request.name, context)
-            return response(config=config_of(request.name, model))
+            time.sleep(self.config_delay_s)
+            if request.name not in self.models:
+                context.abort(
+                    grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found"
+                )
+            return response(config=config_of(request.name, self.models[request.name]))
         if method == "ModelInfer":
-            return await self._infer(request, context)
+            return self._infer(request, context)
         return response()
 
-    async def stream(self, requests: AsyncIterator[Any], context: Any) -> None:
-        self.calls["ModelStreamInfer"] = self.calls.get("ModelStreamInfer", 0) + 1
-        running = [asyncio.ensure_future(self._serve(request, context)) async for request in requests]
-        try:
-            await asyncio.gather(*running)
-        finally:
-            for task in running:
-                task.cancel()
+    def stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        self._count("ModelStreamInfer")
+        for request in requests:
+            _, text = self._door(request, unary=False)
+            if text:  # without a code, whatever the client asked for
+                yield _text_error(text, request)
+                continue
+            served = self._record(request, context)
+            try:
+                if served.inputs.get("stop") is True:
+                    yield self._stop_by_id(served)
+                else:
+                    yield from self._stream_one(self.models[request.model_name], request, served, context)
+            except GeneratorExit:
+                self._client_left(self.models[served.model], request, served)
+                raise
+            finally:
+                served.end = served.end or ("cancelled" if served.left.is_set() else "failed")
 
-    async def _find(self, name: str, context: Any) -> FakeModel:
+    def _count(self, method: str) -> None:
+        with self._lock:
+            self.calls[method] = self.calls.get(method, 0) + 1
+
+    def _door(self, request: Any, *, unary: bool) -> tuple[Any, str]:
+        """Why a request is turned away: a status code and a text; no text if it is not."""
+        name = request.model_name
         model = self.models.get(name)
         if model is None:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found"
-            )
-        assert model is not None
-        return model
-
-    async def _infer(self, request: Any, context: Any) -> Any:
-        model = await self._find(request.model_name, context)
-        if model.decoupled:
-            text = "ModelInfer RPC doesn't support models with decoupled transaction policy"
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
-        await self._check(model, request, context)
-        served = self._record(request, context)
-        fault = model.take_fault()
-        try:
-            await _pause(model.first_token_s, served)
-            if fault is not None:
-                await self._fail(fault, request, context, unary=True)
-            response = next(iter(model.responses(request, served.inputs)))
-            served.sent, served.end = 1, "done"
-            return _spoiled(fault, 0, [response])[0]
-        finally:
-            served.end = served.end or "cancelled"
-
-    async def _check(self, model: FakeModel, request: Any, context: Any) -> None:
+            return grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found"
         if not model.ready:
-            text = f"Request for unknown model: '{request.model_name}' has no available versions"
-            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
-        known = {tensor.name: tensor for tensor in config_of(request.model_name, model).input}
-        for tensor in request.inputs:
-            if tensor.name not in known:
-                text = f"unexpected inference input '{tensor.name}' for model '{request.model_name}'"
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+            return (
+                grpc.StatusCode.UNAVAILABLE,
+                f"Request for unknown model: '{name}' has no available versions",
+            )
+        if unary and model.decoupled:
+            text = "ModelInfer RPC doesn't support models with decoupled transaction policy"
+            return grpc.StatusCode.UNIMPLEMENTED, text
+        known = {tensor.name for tensor in config_of(name, model).input}
+        unknown = next((tensor.name for tensor in request.inputs if tensor.name not in known), None)
+        if unknown is not None:
+            return (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"unexpected inference input '{unknown}' for model '{name}'",
+            )
+        return None, ""
 
     def _record(self, request: Any, context: Any) -> Served:
         headers = dict(context.invocation_metadata() or ())
         served = Served(request.model_name, request.id, read_inputs(request), headers)
-        self.served.append(served)
+        context.add_callback(served.left.set)
+        with self._lock:
+            self.served.append(served)
         return served
 
-    async def _serve(self, request: Any, context: Any) -> None:
-        model = await self._find(request.model_name, context)
-        await self._check(model, request, context)
+    def _infer(self, request: Any, context: Any) -> Any:
+        code, text = self._door(request, unary=True)
+        if text:
+            context.abort(code, text)
+        model = self.models[request.model_name]
         served = self._record(request, context)
-        if served.inputs.get("stop") is True:
-            self._stop_by_id(request.id, served)
-            final = service_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
-            final.parameters["triton_final_response"].bool_param = True
-            await context.write(service_pb2.ModelStreamInferResponse(infer_response=final))
-            served.end = "done"
-            return
-        work = asyncio.ensure_future(self._answer(model, request, served, context))
-        if model.kind is not ModelKind.ENSEMBLE:
-            await self._guarded(work, served)
-            return
-        # An ensemble's steps do not see that the client left: they run on.
-        await asyncio.shield(self._guarded(work, served))
-
-    async def _guarded(self, work: Any, served: Served) -> None:
         try:
-            await work
-        except asyncio.CancelledError:
-            work.cancel()
-            raise
+            fault = model.take_fault()
+            served.pause(model.first_token_s)
+            if fault is not None:
+                self._fail(fault, request, served, context, unary=True)
+            response = spoiled(fault, 0, next(iter(model.responses(request, served.inputs))))[0]
+            served.sent, served.end = 1, "cancelled" if served.left.is_set() else "done"
+            return response
         finally:
-            served.end = served.end or "cancelled"
+            served.end = served.end or ("cancelled" if served.left.is_set() else "failed")
 
-    def _stop_by_id(self, request_id: str, me: Served) -> None:
-        for other in self.served:
-            if other is not me and other.request_id == request_id and not other.end:
-                other.stop.set()
-
-    async def _answer(self, model: FakeModel, request: Any, served: Served, context: Any) -> None:
+    def _stream_one(self, model: FakeModel, request: Any, served: Served, context: Any) -> Iterator[Any]:
         fault = model.take_fault()
-        responses = list(model.responses(request, served.inputs))
-        await _pause(model.first_token_s, served)
-        for number, response in enumerate(_order(fault, responses)):
-            if number and model.between_tokens_s:
-                await _pause(model.between_tokens_s, served)
+        response = None
+        served.pause(model.first_token_s)
+        for number, response in enumerate(in_order(fault, model.responses(request, served.inputs))):
+            if number:
+                served.pause(model.between_tokens_s)
             if fault is not None and fault.at == number:
-                await self._fail(fault, request, context, unary=False)
-            if served.stop.is_set():
+                text = self._fail(fault, request, served, context, unary=False)
+                if text is not None:
+                    yield text
+                    served.pause(None)  # Triton leaves the stream open after an error of a model
+            if served.left.is_set() and not served.stopped:
+                self._client_left(model, request, served)
+                return
+            if served.stopped:
                 response.parameters["triton_final_response"].bool_param = True
-            for spoiled in _spoiled(fault, number, [response]):
-                await self._write(context, spoiled, served)
-            if served.stop.is_set():
+            for one in spoiled(fault, number, response):
+                served.sent += 1
+                yield service_pb2.ModelStreamInferResponse(infer_response=one)
+            if served.stopped:
                 served.end = "stopped"
                 return
         if fault is not None and fault.kind == "late":
-            await self._write(context, responses[0], served)
-        if fault is not None and fault.kind == "linger":
-            await asyncio.Event().wait()
-        served.end = "done"
+            yield service_pb2.ModelStreamInferResponse(infer_response=response)
+        if fault is not None and fault.kind in ("linger", "open_end"):
+            served.pause(None)
+        served.end = served.end or ("cancelled" if served.left.is_set() else "done")
 
-    async def _write(self, context: Any, response: Any, served: Served) -> None:
-        served.sent += 1
-        with contextlib.suppress(grpc_aio.InternalError):  # the client has left, and an ensemble runs on
-            await context.write(service_pb2.ModelStreamInferResponse(infer_response=response))
-
-    async def _fail(self, fault: Fault, request: Any, context: Any, *, unary: bool) -> None:
-        if fault.kind == "drop":
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
-        if fault.kind == "stall":
-            await asyncio.Event().wait()
-        if fault.kind == "error":
-            asked = dict(context.invocation_metadata() or ()).get("triton_grpc_error") == "true"
-            if unary or fault.code is not None or asked:
-                await context.abort(grpc.StatusCode[fault.code or "INTERNAL"], fault.message)
-            failed = service_pb2.ModelStreamInferResponse(error_message=fault.message)
-            failed.infer_response.id = request.id
-            await context.write(failed)
-            await asyncio.Event().wait()  # Triton leaves the stream open after an error
-
-
-async def _pause(seconds: float, served: Served) -> None:
-    if seconds > 0:
-        try:
-            await asyncio.wait_for(served.stop.wait(), seconds)
-        except asyncio.TimeoutError:
+    def _client_left(self, model: FakeModel, request: Any, served: Served) -> None:
+        """An ensemble's steps do not see that the client left: they run on, unless they are told to stop."""
+        served.left.set()
+        if model.kind is not ModelKind.ENSEMBLE or served.end:
             return
+        total = sum(1 for _ in model.responses(request, served.inputs))
+        while served.sent < total and not served.stopped and self._threads is not None:
+            time.sleep(max(model.between_tokens_s, 0.001))
+            served.sent += 1
+        served.end = "stopped" if served.stopped else "done"
+
+    def _stop_by_id(self, me: Served) -> Any:
+        for other in list(self.served):
+            if other is not me and other.request_id == me.request_id and not other.end:
+                other.stopped = True
+                other.left.set()
+        me.end = "done"
+        final = service_pb2.ModelInferResponse(model_name=me.model, id=me.request_id)
+        final.parameters["triton_final_response"].bool_param = True
+        return service_pb2.ModelStreamInferResponse(infer_response=final)
+
+    def _fail(self, fault: Fault, request: Any, served: Served, context: Any, *, unary: bool) -> Any:
+        """Does what a fault says; returns the message of an error inside the stream."""
+        if fault.kind == "drop":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+        if fault.kind == "die":
+            self._server.stop(None)
+        if fault.kind in ("stall", "die"):
+            served.pause(None)
+        if fault.kind == "error":
+            asked = self.coded_errors and served.headers.get("triton_grpc_error") == "true"
+            if unary or fault.code is not None or asked:
+                context.abort(grpc.StatusCode[fault.code or "INTERNAL"], fault.message)
+            return _text_error(fault.message, request)
+        return None
 
 
-def _order(fault: Fault | None, responses: list[Any]) -> Iterable[Any]:
-    if fault is not None and fault.kind == "reorder" and fault.at + 1 < len(responses):
-        at = fault.at
-        responses[at], responses[at + 1] = responses[at + 1], responses[at]
-    if fault is not None and fault.kind in ("no_final", "linger"):
-        for response in responses:
-            response.parameters.pop("triton_final_response", None)
-    return responses
-
-
-def _spoiled(fault: Fault | None, number: int, responses: list[Any]) -> list[Any]:
-    if fault is None or fault.at != number:
-        return responses
-    response = responses[0]
-    if fault.kind == "duplicate":
-        return [response, response]
-    if fault.kind == "foreign_id":
-        response.id = "somebody-else"
-    if fault.kind == "wrong_dtype" and response.outputs:
-        response.outputs[0].datatype = "FP32"
-    if fault.kind == "cut" and response.outputs:
-        response.raw_output_contents[0] = response.raw_output_contents[0][:-1]
-    return responses
+def _text_error(message: str, request: Any) -> Any:
+    failed = service_pb2.ModelStreamInferResponse(error_message=message)
+    failed.infer_response.id = request.id
+    return failed
 
 
 class _Handler:
@@ -322,18 +320,12 @@ class _Handler:
         method = METHODS.get(name)
         if method is None:
             return None
+        coding = {
+            "request_deserializer": method.request.FromString,
+            "response_serializer": method.response.SerializeToString,
+        }
         if method.streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                self._fake.stream,
-                request_deserializer=method.request.FromString,
-                response_serializer=method.response.SerializeToString,
-            )
-
-        async def unary(request: Any, context: Any) -> Any:
-            return await self._fake.handle(name, request, context)
-
+            return grpc.stream_stream_rpc_method_handler(self._fake.stream, **coding)
         return grpc.unary_unary_rpc_method_handler(
-            unary,
-            request_deserializer=method.request.FromString,
-            response_serializer=method.response.SerializeToString,
+            lambda request, context: self._fake.answer(name, request, context), **coding
         )

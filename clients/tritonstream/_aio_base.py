@@ -1,0 +1,181 @@
+"""What the asynchronous client does behind its surface; the twin of ``_sync_base``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from . import errors
+from ._aio_stream import AsyncStream
+from ._call import Call
+from ._core import Core
+from ._grpc_aio import AioGrpcTransport
+from ._proto import METHODS, Message
+from ._routing import Endpoint
+from ._settings import Metadata
+from ._stream_base import FACTS_S, STOP_S
+from .models import ModelDescription, describing
+from .transport import AsyncTransport
+
+
+class AioBase:
+    """Plumbing of ``AsyncClient``, for it and its streams."""
+
+    def __init__(self, core: Core, make_transport: Callable[[str], AsyncTransport] | None) -> None:
+        self._core = core
+        self._make_transport = make_transport or (lambda address: AioGrpcTransport(address, core.channel))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._transports: dict[str, AsyncTransport] = {}
+        self._describing: dict[str, asyncio.Lock] = {}
+        self._streams: weakref.WeakSet[AsyncStream] = weakref.WeakSet()
+        self._errands: set[asyncio.Task[None]] = set()
+        self._prober: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """See ``Client.close``."""
+        if self._core.closed or self._core.forked:
+            return
+        self._core.closed = True
+        streams = list(self._streams)
+        for stream in streams:
+            stream._end(errors.ClosedError("the client was closed while the request ran"))
+        await _readers_gone(streams)
+        if self._prober is not None:
+            self._prober.cancel()
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=STOP_S)
+        transports, self._transports = self._transports, {}
+        for address, calls in self._core.regions.close().items():
+            for method, message in calls:
+                if address in transports:
+                    await self._call_quietly(transports[address], method, message)
+        for transport in transports.values():
+            await transport.close()
+
+    @property
+    def _loop_alive(self) -> bool:
+        return self._loop is not None and not self._loop.is_closed()
+
+    def _transport(self, endpoint: Endpoint) -> AsyncTransport:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._core.check_usable()
+            if self._loop_alive:
+                raise errors.ClosedError(
+                    "this client is in use by another event loop; make one for each loop"
+                )
+            self._loop = loop
+            self._reset()
+        transport = self._transports.get(endpoint.address)
+        if transport is None:
+            self._core.check_usable()
+            transport = self._transports[endpoint.address] = self._make_transport(endpoint.address)
+        return transport
+
+    async def _describe(self, name: str, transport: AsyncTransport, call: Call) -> ModelDescription:
+        found = self._core.models.get(name)
+        if found is not None:
+            return found
+        async with self._describing.setdefault(name, asyncio.Lock()):
+            found = self._core.models.get(name)
+            if found is None:
+                found = self._core.models[name] = await self._read_config(name, transport, call)
+        return found
+
+    async def _read_config(self, name: str, transport: AsyncTransport, call: Call) -> ModelDescription:
+        dialogue = describing(name)
+        wanted = next(dialogue)
+        while True:
+            request = METHODS["ModelConfig"].request(name=wanted)
+            limit_s = call.config_s(time.monotonic())
+            try:
+                answer = await transport.call("ModelConfig", request, limit_s, call.metadata).__anext__()
+                config = answer.config
+            except Exception as exc:
+                if wanted == name or transport.translate(exc, request, True) is None:
+                    raise
+                config = None
+            try:
+                wanted = dialogue.send(config)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+
+    async def _ask_quietly(self, call: Call, method: str, fields: Mapping[str, str]) -> Message:
+        """The answer to a question about the server, or None if there is none in time."""
+        if call.endpoint is None:
+            return None
+        try:
+            transport = self._transport(call.endpoint)
+        except errors.ClosedError:
+            return None
+        return await self._call_quietly(transport, method, METHODS[method].request(**fields), call.metadata)
+
+    async def _call_quietly(
+        self, transport: AsyncTransport, method: str, message: Message, metadata: Metadata = ()
+    ) -> Message:
+        try:
+            return await transport.call(method, message, FACTS_S, metadata).__anext__()
+        except Exception as exc:
+            _check_expected(transport, exc)
+            return None
+
+    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something for which nobody waits."""
+        errand = asyncio.ensure_future(work)
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
+
+    def _tell_engine(self, call: Call) -> None:
+        """Sends the stop request of a call whose engine does not see that the RPC is cancelled."""
+        engine, endpoint = call.stop_engine, call.endpoint
+        if engine is not None and endpoint is not None:
+            self._errand(self._stop(self._transport(endpoint), engine, call))
+
+    async def _stop(self, transport: AsyncTransport, engine: str, call: Call) -> None:
+        try:
+            model = await self._describe(engine, transport, call)
+            method = "ModelStreamInfer" if model.decoupled else "ModelInfer"
+            async for _ in transport.call(method, call.stop_message(model), STOP_S, call.metadata):
+                pass
+        except Exception as exc:  # the request ends by itself later
+            _check_expected(transport, exc)
+
+    def _look_after_endpoints(self) -> None:
+        """Sees to it that unhealthy endpoints are probed."""
+        if self._core.pool.next_probe() is not None and (self._prober is None or self._prober.done()):
+            self._prober = asyncio.ensure_future(self._probe())
+
+    async def _probe(self) -> None:
+        pool = self._core.pool
+        while (due := pool.next_probe()) is not None:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            for endpoint in pool.to_probe(time.monotonic()):
+                pool.probed(endpoint, time.monotonic(), await self._probe_one(endpoint))
+
+    async def _probe_one(self, endpoint: Endpoint) -> bool:
+        try:
+            transport = self._transport(endpoint)
+            await transport.connect(FACTS_S)
+        except errors.TritonStreamError:  # no connection yet, or the client was closed meanwhile
+            return False
+        answer = await self._call_quietly(transport, "ServerReady", METHODS["ServerReady"].request())
+        return answer is not None and bool(answer.ready)
+
+
+async def _readers_gone(streams: list[AsyncStream]) -> None:
+    """Lets the readers of ended streams see the end, before the channel takes its time to close."""
+    patience = time.monotonic() + FACTS_S
+    while any(stream._pumping and not stream._finished for stream in streams) and time.monotonic() < patience:
+        await asyncio.sleep(0.001)
+
+
+def _check_expected(transport: AsyncTransport, exc: Exception) -> None:
+    """Raises what is neither an error of the tree nor of the transport."""
+    if not isinstance(exc, errors.TritonStreamError) and transport.translate(exc, None, True) is None:
+        raise exc
