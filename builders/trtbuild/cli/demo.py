@@ -141,21 +141,23 @@ def compare(plan: Plan, record: ServerRecord) -> None:
     from trtbuild.serve.usage import measure
 
     used = measure(record.server_pid, record.shm_prefix, [model.name for model in plan.models])
-    rows = []
-    for name, planned in planned_by_owner(plan).items():
-        held = used.get(name, 0)
-        rows.append((name, size(planned), size(held), f"{held / planned:.0%}" if planned else ""))
-    print_table(("who", ">planned", ">used now", ">share"), rows)
-    note("The KV pool is planned whole and fills with requests; pages are counted where they are shared.")
+    rows = [
+        (name, size(planned), size(used[name]) if name in used else "fills with requests")
+        for name, planned in planned_by_owner(plan).items()
+    ]
+    print_table(("memory of", ">planned at most", ">used now"), rows)
+    note("Planned: every request as large as it may be. Used: proportional set sizes of the processes.")
 
 
 def planned_by_owner(plan: Plan) -> dict[str, int]:
-    """Planned bytes by model; what belongs to none is the server's, and /dev/shm stands for itself."""
+    """Planned bytes by model, KV pools apart; what is no model's is the server's; and /dev/shm."""
     owners: dict[str, int] = {}
     for item in plan.ledger:
         if item.item == "reserve":
             continue
         owner = "/dev/shm" if item.where == "shm" else item.model or "tritonserver"
+        if item.item.endswith(" KV pool"):
+            owner = item.item
         owners[owner] = owners.get(owner, 0) + item.bytes
     return owners
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -68,7 +69,11 @@ class LazyGroup(click.Group):
 
         shared = {option for options in SPEC_OPTIONS.values() for option in options}
         own = [option for option in build_command.params if option not in shared]
-        for title, options in {**SPEC_OPTIONS, "what is written": own}.items():
+        groups: list[tuple[str, Sequence[click.Parameter]]] = [
+            *SPEC_OPTIONS.items(),
+            ("what is written", own),
+        ]
+        for title, options in groups:
             records = [option.get_help_record(ctx) for option in options]
             with formatter.section(f"Options of build: {title}"):
                 formatter.write_dl([record for record in records if record])
