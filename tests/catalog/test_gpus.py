@@ -1,0 +1,84 @@
+import pytest
+
+from trtbuild.catalog.gpus import all_gpus, find_gpu, unlisted_gpu
+from trtbuild.errors import CatalogError
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def test_all_gpus_are_there_with_their_sources() -> None:
+    gpus = all_gpus()
+    assert len(gpus) == 32
+    assert all(gpu.source for gpu in gpus)
+    assert len({gpu.name for gpu in gpus}) == 32
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("l4", "L4"),
+        ("L40S", "L40S"),
+        ("l40s", "L40S"),
+        ("a10g", "A10G"),
+        ("a10", "A10"),
+        ("4090", "RTX-4090"),
+        ("rtx 4090", "RTX-4090"),
+        ("NVIDIA GeForce RTX 3090 Ti", "RTX-3090Ti"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM-80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIe-40GB"),
+        ("a100-sxm-80g", "A100-SXM-80GB"),
+        ("A100 80 SXM", "A100-SXM-80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("h20-96g", "H20-96GB"),
+        ("NVIDIA GH200 480GB", "GH200-96GB"),
+        ("gh200-144", "GH200-144GB"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-Pro-6000"),
+        ("NVIDIA B200", "B200"),
+        ("Tesla T4", "T4"),
+    ],
+)
+def test_names_match_without_case_dashes_brand_or_trailing_b(written: str, name: str) -> None:
+    match = find_gpu(written)
+    assert match.gpu.name == name
+    assert match.note == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [("a100-80g", "A100-SXM-80GB"), ("A100-40GB", "A100-SXM-40GB"), ("h100", "H100-SXM")]
+)
+def test_a_missing_form_factor_takes_the_sxm_row_and_says_so(written: str, name: str) -> None:
+    match = find_gpu(written)
+    assert match.gpu.name == name
+    assert "PCIe" in match.note
+
+
+@pytest.mark.parametrize("written", ["a100", "h20", "gh200", "a100-sxm"])
+def test_a_name_that_several_memory_sizes_share_lists_them(written: str) -> None:
+    with pytest.raises(CatalogError) as caught:
+        find_gpu(written)
+    assert "write which" in caught.value.remedies[0]
+
+
+def test_an_unknown_gpu_offers_the_nearest() -> None:
+    with pytest.raises(CatalogError) as caught:
+        find_gpu("rtx-4091")
+    assert "RTX-4090" in caught.value.remedies[0]
+
+
+def test_memory_is_what_tools_report_as_usable() -> None:
+    assert find_gpu("l4").gpu.memory_bytes == 22 * GIB
+    assert find_gpu("h100-sxm").gpu.memory_bytes == int(79.1 * GIB)
+    # neither figure was found: 144 GiB less 3 %, marked as unverified
+    gh200 = find_gpu("gh200-144gb").gpu
+    assert gh200.memory_bytes == int(144 * GIB * 0.97)
+    assert {"nvidia_smi_mib", "usable_gib"} <= set(gh200.unverified)
+
+
+def test_a_card_that_is_not_listed_is_planned_by_what_nvidia_smi_says() -> None:
+    card = unlisted_gpu(name="NVIDIA Foo 32GB", nvidia_smi_bytes=32_768 * MIB, sm="12.0")
+    assert card.memory_bytes == int(32_768 * MIB * 0.98)
+    assert card.capability == 12.0

@@ -1,0 +1,166 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trtbuild.catalog.models import all_models, find_model
+from trtbuild.errors import ModelSourceError
+from trtbuild.plan.architecture import Architecture, from_gguf, from_hf_config, from_record
+
+DATA = Path(__file__).parent / "data"
+CONFIGS = yaml.safe_load((DATA / "hf_configs.yaml").read_text(encoding="utf-8"))
+
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
+# a layer: q 64x64, k and v 64x32 each, o 64x64, three of 64x96, two norms of 64
+LLAMA_LAYER = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96 + 2 * 64
+LLAMA_PARAMS = 2 * LLAMA_LAYER + 2 * 100 * 64 + 64  # and table, lm_head, last norm
+
+
+@pytest.mark.parametrize("record", all_models(), ids=lambda record: record.id)
+def test_shapes_give_exactly_the_counted_parameters(record) -> None:  # type: ignore[no-untyped-def]
+    assert from_record(record).params == record.params.text
+
+
+@pytest.mark.parametrize("row", CONFIGS, ids=lambda row: row["id"])
+def test_a_config_json_says_the_same_as_the_catalogue(row) -> None:  # type: ignore[no-untyped-def]
+    record = find_model(row["id"])
+    read, known = from_hf_config(row["config"]), from_record(record)
+    assert read.params == record.params.text
+    for field in ("layers", "heads", "kv_heads", "head_dim", "context", "window", "windowed_layers", "tied"):
+        assert getattr(read, field) == getattr(known, field), field
+    assert read.native_quant == known.native_quant
+    assert read.qkv_bias == known.qkv_bias
+
+
+def test_a_small_llama_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(yaml.safe_dump(LLAMA).replace("'", '"'), encoding="utf-8")
+    with pytest.raises(ModelSourceError, match="not valid JSON"):
+        from_hf_config(tmp_path)
+    architecture = from_hf_config(LLAMA)
+    assert architecture.params == LLAMA_PARAMS
+    assert architecture.assumption == ""
+    names = {linear.name: (linear.in_features, linear.out_features) for linear in architecture.linears()}
+    assert names["attention.qkv"] == (64, 64 + 2 * 32)
+    assert names["mlp.proj"] == (96, 64)
+
+
+def test_an_unknown_family_is_taken_as_llama_like_and_says_so() -> None:
+    architecture = from_hf_config({**LLAMA, "model_type": "brandnew"})
+    assert architecture.params == LLAMA_PARAMS
+    assert "brandnew" in architecture.assumption
+
+
+def test_rope_scaling_that_names_its_origin_stretches_the_context() -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
+    assert from_hf_config({**LLAMA, "rope_scaling": yarn}).context == 1024
+
+
+@pytest.mark.parametrize(
+    ("section", "native"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "awq"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float"}}}}, "fp8"),
+        ({"quant_method": "somethingelse"}, None),
+    ],
+)  # fmt: skip
+def test_the_checkpoints_own_format_is_read(section: dict[str, object], native: str | None) -> None:
+    assert from_hf_config({**LLAMA, "quantization_config": section}).native_quant == native
+
+
+def test_modelopts_own_file_counts_as_the_quantisation(tmp_path: Path) -> None:
+    import json
+
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    (tmp_path / "hf_quant_config.json").write_text(
+        json.dumps({"quantization": {"quant_algo": "FP8"}}), encoding="utf-8"
+    )
+    assert from_hf_config(tmp_path).native_quant == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"model_type": "t5", "d_model": 64}, "encoder-decoder"),
+        ({**LLAMA, "is_encoder_decoder": True}, "encoder-decoder"),
+        ({"architectures": ["BertForMaskedLM"], **LLAMA}, "an encoder"),
+        ({**LLAMA, "model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"}, "several kinds"),
+        ({**LLAMA, "layer_types": ["linear_attention", "full_attention"]}, "several kinds"),
+        ({}, "no num_attention_heads|no hidden_size"),
+        ({**LLAMA, "hidden_size": "64"}, "positive whole number"),
+        ({**LLAMA, "num_hidden_layers": -3}, "positive whole number"),
+        ({**LLAMA, "num_attention_heads": 3}, "no multiple"),
+        ({**LLAMA, "num_local_experts": 8}, "how many are active"),
+        ({**LLAMA, "kv_lora_rank": 16}, "MLA"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(config: dict[str, object], says: str) -> None:
+    with pytest.raises(ModelSourceError, match=says):
+        from_hf_config(config)
+
+
+def test_a_folder_without_config_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelSourceError, match=r"no config\.json"):
+        from_hf_config(tmp_path)
+    with pytest.raises(ModelSourceError, match=r"no config\.json"):
+        from_hf_config(tmp_path / "nowhere")
+
+
+SMOLLM_GGUF = {
+    "general.architecture": "llama",
+    "llama.block_count": 30,
+    "llama.context_length": 8192,
+    "llama.embedding_length": 576,
+    "llama.feed_forward_length": 1536,
+    "llama.attention.head_count": 9,
+    "llama.attention.head_count_kv": 3,
+    "llama.vocab_size": 49152,
+}
+
+
+def test_gguf_metadata_gives_the_same_sizes_as_the_catalogue() -> None:
+    known, read = from_record(find_model("smollm2-135m")), from_gguf(SMOLLM_GGUF)
+    for field in ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "context"):
+        assert getattr(read, field) == getattr(known, field), field
+
+
+def test_gguf_vocabulary_may_be_the_token_list() -> None:
+    metadata = {key: value for key, value in SMOLLM_GGUF.items() if not key.endswith("vocab_size")}
+    assert from_gguf({**metadata, "tokenizer.ggml.tokens": ["a", "b", "c"]}).vocab == 3
+    with pytest.raises(ModelSourceError, match="vocab_size"):
+        from_gguf(metadata)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"general.architecture": None}, r"general\.architecture"),
+        ({"general.architecture": "bert"}, "decoder-only"),
+        ({"llama.block_count": None}, "block_count"),
+        ({"llama.block_count": 2.5}, "positive whole number"),
+    ],
+)
+def test_gguf_metadata_that_is_no_model_is_refused(change: dict[str, object], says: str) -> None:
+    with pytest.raises(ModelSourceError, match=says):
+        from_gguf({**SMOLLM_GGUF, **change})
+
+
+def test_ranks_share_layers_and_copy_kv_heads() -> None:
+    architecture: Architecture = from_record(find_model("qwen2.5-7b"))  # 28 heads, 4 KV heads of 128
+    qkv = next(linear for linear in architecture.linears() if linear.name == "attention.qkv")
+    assert qkv.on_rank(1) == (3584, 3584 + 2 * 512)
+    assert qkv.on_rank(4) == (3584, 896 + 2 * 128)
+    assert qkv.on_rank(7) == (3584, 512 + 2 * 128)  # 4 KV heads on 7 ranks: one each, copied
+    proj = next(linear for linear in architecture.linears() if linear.name == "mlp.proj")
+    assert proj.on_rank(4) == (18944 // 4, 3584)
