@@ -42,7 +42,7 @@ WORDS = ["a", "b", "c", "d"]
 def failure(
     run: Any, url: str, model: str = "llm", **options: Any
 ) -> tuple[TritonStreamError, list[str], float]:
-    """Streams from a model that fails; returns the error, the text until then, and the seconds that it took."""
+    """Streams from a model that fails; returns the error, the text until then, and how long it took (s)."""
     params = options.pop("params", {"max_tokens": 100})
     options.setdefault("retry", ONCE)
 
@@ -210,7 +210,7 @@ def silent_port() -> Iterator[int]:
 def test_a_port_that_never_answers_is_a_connect_timeout(run: Any, silent_port: int) -> None:
     async def body(client: Any) -> float:
         begun = time.monotonic()
-        with pytest.raises(ConnectTimeout, match="connect_s=0.3"):
+        with pytest.raises(ConnectTimeout, match="connect_s"):
             await client.generate("llm", "x")
         return time.monotonic() - begun
 

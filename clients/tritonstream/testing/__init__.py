@@ -10,8 +10,9 @@ badly as you tell them.
 
 from __future__ import annotations
 
+from ._arrays import FakePage
 from ._faults import Fault
-from ._models import FakeModel, FakePage
+from ._models import FakeModel
 from ._server import FakeTriton, Served
 
 __all__ = ["FakeModel", "FakePage", "FakeTriton", "Fault", "Served"]

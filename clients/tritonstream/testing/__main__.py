@@ -13,8 +13,9 @@ from typing import Any
 
 from .. import _tensors
 from .._proto import METHODS, grpc, grpc_aio, service_pb2
+from ._arrays import put
 from ._configs import config_of
-from ._models import FakeModel, put
+from ._models import FakeModel
 
 _TEXT = " token"
 

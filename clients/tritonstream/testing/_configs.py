@@ -63,10 +63,11 @@ def config_of(name: str, model: FakeModel) -> Any:
 
     config = pb.ModelConfig(name=name, backend="python")
     config.max_batch_size = 0 if model.kind in _UNBATCHED else max(1, model.max_batch_size)
-    for spec in _INPUTS[model.kind].split():
+    inputs, outputs = model.tensors.get("inputs", ""), model.tensors.get("outputs", "")
+    for spec in _INPUTS.get(model.kind, inputs).split():
         if spec.split(":")[0].rstrip("!") not in model.without:
             _add(config.input, spec, optional=not spec.endswith("!"))
-    for spec in _OUTPUTS[model.kind].split():
+    for spec in _OUTPUTS.get(model.kind, outputs).split():
         _add(config.output, spec)
     config.model_transaction_policy.decoupled = model.decoupled
     for key, value in model.parameters.items():

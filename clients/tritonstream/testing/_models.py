@@ -9,19 +9,12 @@ from typing import Any
 
 from .. import _tensors
 from ..models import ModelKind
+from ._arrays import FakePage, new_response, put, tensor_response
 from ._faults import Fault
 
 Piece = str | bytes | int | Sequence[int]
+Compute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Reply = Sequence[Piece] | Callable[[Mapping[str, Any]], Sequence[Piece]]
-
-
-@dataclass(frozen=True, slots=True)
-class FakePage:
-    """What a fake OCR model reads: lines of (text, score, four corners)."""
-
-    lines: Sequence[tuple[str, float, Sequence[tuple[float, float]]]] = (
-        ("hello", 0.9, ((0, 0), (50, 0), (50, 10), (0, 10))),
-    )
 
 
 @dataclass
@@ -42,7 +35,9 @@ class FakeModel:
         parameters: string parameters in its config.
         without: inputs that its config lacks.
         finish: finish reason to tell; default by what happened.
-        page: what an OCR model reads.
+        compute: of a model of tensors or pictures: arrays by name → arrays by name.
+        tensors: ``inputs`` and ``outputs`` of a model of kind OTHER, as ``name:dtype:dims`` with spaces
+            between (``"x:FP32:3! y:STRING"``; ``!``: required; dims default to 1).
     """
 
     kind: ModelKind = ModelKind.FRONT
@@ -59,11 +54,13 @@ class FakeModel:
     parameters: Mapping[str, str] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     finish: str | None = None
-    page: FakePage = FakePage()
+    compute: Compute | None = None
+    tensors: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.kind is ModelKind.OCR:
-            self.decoupled = False
+    @classmethod
+    def ocr(cls, page: FakePage, **fields: Any) -> FakeModel:
+        """A model that reads this page in every picture."""
+        return cls(kind=ModelKind.OCR, decoupled=False, compute=lambda arrays: page.arrays(), **fields)
 
     def take_fault(self) -> Fault | None:
         """The fault of the next request, if any; counts it."""
@@ -85,8 +82,8 @@ class FakeModel:
 
     def responses(self, request: Any, inputs: Mapping[str, Any]) -> Iterator[Any]:
         """The responses to a request, the last one with the final flag."""
-        if self.kind is ModelKind.OCR:
-            yield self._page(request)
+        if self.compute is not None:
+            yield tensor_response(request, self.compute(inputs["arrays"]), final=self.decoupled)
             return
         pieces = self.pieces(inputs)
         streams = self.decoupled and bool(_first(inputs, "stream", "streaming", default=False))
@@ -94,7 +91,7 @@ class FakeModel:
             pieces = [_joined(pieces)] if pieces else []
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1 and not self.final_apart
-            response = _response(request)
+            response = new_response(request)
             self._fill(request, response, piece)
             if last or (number == len(pieces) - 1 and self.kind is ModelKind.LLMAPI):
                 self._finish(response, inputs)
@@ -102,7 +99,7 @@ class FakeModel:
                 response.parameters["triton_final_response"].bool_param = last
             yield response
         if self.decoupled and (self.final_apart or not pieces):
-            response = _response(request)
+            response = new_response(request)
             response.parameters["triton_final_response"].bool_param = True
             if not pieces:
                 self._finish(response, inputs)
@@ -141,33 +138,11 @@ class FakeModel:
             ):
                 put(response, name, "INT32", [1, 1], _tensors.pack(name, "INT32", [count]))
 
-    def _page(self, request: Any) -> Any:
-        response = _response(request)
-        lines = self.page.lines
-        count = len(lines)
-        put(response, "text", "BYTES", [count], _tensors.pack_bytes([text.encode() for text, _, _ in lines]))
-        put(
-            response,
-            "score",
-            "FP32",
-            [count],
-            _tensors.pack("score", "FP32", [score for _, score, _ in lines]),
-        )
-        corners = [value for _, _, box in lines for corner in box for value in corner]
-        put(response, "box", "FP32", [count, 4, 2], _tensors.pack("box", "FP32", corners))
-        return response
 
-
-def put(response: Any, name: str, dtype: str, shape: Sequence[int], raw: bytes) -> None:
-    """Adds an output tensor."""
-    response.outputs.add(name=name, datatype=dtype).shape.extend(shape)
-    response.raw_output_contents.append(raw)
-
-
-def read_inputs(request: Any) -> dict[str, Any]:
+def read_inputs(request: Any, raws: Sequence[bytes]) -> dict[str, Any]:
     """The request's inputs by name: a value for one element, else a list; text as ``str``."""
     inputs: dict[str, Any] = {}
-    for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True):
+    for tensor, raw in zip(request.inputs, raws, strict=True):
         if tensor.datatype == "BYTES":
             values: list[Any] = [_text(item) for item in _tensors.unpack_bytes(raw)]
         else:
@@ -209,9 +184,3 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
         if not isinstance(piece, (str, bytes))
     ]
     return [id_ for some in ids for id_ in some]
-
-
-def _response(request: Any) -> Any:
-    from .._proto import service_pb2
-
-    return service_pb2.ModelInferResponse(model_name=request.model_name, model_version="1", id=request.id)

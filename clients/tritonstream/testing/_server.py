@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Any
 
 from .._proto import METHODS, grpc, service_pb2
 from ..models import ModelKind
+from ._arrays import arrays_of, raw_inputs
 from ._configs import config_of
 from ._faults import Fault, in_order, spoiled
 from ._models import FakeModel, read_inputs
@@ -27,6 +28,7 @@ class Served:
     request_id: str
     inputs: Mapping[str, Any]
     headers: Mapping[str, str]
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     sent: int = 0  # responses
     end: str = ""  # done, cancelled, stopped, failed; empty while it runs
     left: threading.Event = field(
@@ -58,6 +60,7 @@ class FakeTriton:
         version: of Triton, that it claims to be.
         coded_errors: whether errors of a model come with a status code if asked for (Triton 24.09 and later).
         config_delay_s: how long it takes to give a config.
+        regions: shared memory that clients registered: name → key.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class FakeTriton:
         self.version = "2.51.0"
         self.coded_errors = True
         self.config_delay_s = 0.0
+        self.regions: dict[str, str] = {}
         self._port = port
         self._credentials = credentials
         self._max_message_bytes = max_message_bytes
@@ -164,6 +168,10 @@ class FakeTriton:
             return response(config=config_of(request.name, self.models[request.name]))
         if method == "ModelInfer":
             return self._infer(request, context)
+        if method == "SystemSharedMemoryRegister":
+            self.regions[request.name] = request.key
+        if method == "SystemSharedMemoryUnregister":
+            self.regions.pop(request.name, None)
         return response()
 
     def stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
@@ -214,7 +222,12 @@ class FakeTriton:
 
     def _record(self, request: Any, context: Any) -> Served:
         headers = dict(context.invocation_metadata() or ())
-        served = Served(request.model_name, request.id, read_inputs(request), headers)
+        raws = raw_inputs(request, self.regions)
+        inputs = read_inputs(request, raws)
+        if self.models[request.model_name].compute is not None:
+            inputs["arrays"] = arrays_of(request, raws)
+        shapes = {tensor.name: list(tensor.shape) for tensor in request.inputs}
+        served = Served(request.model_name, request.id, inputs, headers, shapes)
         context.add_callback(served.left.set)
         with self._lock:
             self.served.append(served)
