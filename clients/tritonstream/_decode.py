@@ -128,9 +128,8 @@ class Decoder:
         else:
             counts = []
             self._read_text(fields, first, events)
-        if len(fields) > 1:
-            self._read_others(fields, first, events)
-            self._read_logprobs(fields, first, counts, events)
+        self._read_others(fields, first, events)
+        self._read_logprobs(fields, first, counts, events)
         if len(self._answers) >= self._n:
             answers = self._answers.values()
             if all(answer.stopped for answer in answers):

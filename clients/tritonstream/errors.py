@@ -14,7 +14,8 @@ TritonStreamError
 │   └── ConnectionLost              an established connection broke
 ├── ServerError                     the server answered with an error
 │   ├── ModelNotFound               it has no such model
-│   ├── ModelNotReady               it has, but the model is not (or no longer) ready
+│   ├── Unavailable                 it says that it cannot answer now
+│   │   └── ModelNotReady           the model loads, was unloaded, or failed to load
 │   ├── InvalidRequest              it refuses the request: name, dtype, shape or value of an input
 │   ├── Overloaded                  a queue or pool is full
 │   ├── MessageTooLarge             over the size limit of the server or of something in between
