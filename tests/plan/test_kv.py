@@ -50,7 +50,8 @@ def test_ranks_divide_kv_heads_or_copy_them(model: str, tp: int, per_rank: int) 
 
 
 def test_published_pools_are_met_to_the_byte() -> None:
-    # TensorRT-LLM issue 1400: 69,524,783,104 B = 132,608 tokens; backend issue 462: 67,108,864 B = 256 tokens (TP2)
+    # TensorRT-LLM issue 1400: 69,524,783,104 B = 132,608 tokens
+    # tensorrtllm_backend issue 462: 67,108,864 B = 256 tokens (TP2)
     llama = from_record(find_model("llama-2-7b"))
     assert 132_608 * kv_bytes_per_token(architecture=llama, bits=16) == 69_524_783_104
     assert 256 * kv_bytes_per_token(architecture=llama, bits=16, tp=2) == 67_108_864
@@ -101,7 +102,7 @@ def test_sequences_take_whole_blocks() -> None:
     others=st.integers(0, 1 << 40),
 )
 def test_the_token_cap_binds_whatever_else_is_loaded(kv: int, reserve: int, others: int) -> None:
-    """Free memory is never less than this pool and the reserve; whatever is free more, the cap still binds."""
+    """Free memory is never less than this pool and the reserve; with more free, the cap still binds."""
     if kv > 9 * reserve:
         kv = 9 * reserve  # a pool that fits a device of which a tenth is reserved
     fraction = free_fraction(kv_bytes=kv, reserve_bytes=reserve)

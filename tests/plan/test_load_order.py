@@ -37,7 +37,7 @@ def fixed_bytes(llm: LlmPlan) -> int:
 
 
 def simulate(plan: Plan, steps: list[tuple[str, LlmPlan]], surprise_bytes: int = 0) -> dict[str, list[int]]:
-    """Runs ``weights`` and ``pool`` steps in the order given; what is not a language model is there before."""
+    """Runs ``weights`` and ``pool`` steps in the order given; all but the language models is there before."""
     names = {llm.name for llm in plan.llms}
     shared = sum(item.bytes for item in plan.ledger if item.model not in names and item.item != "reserve")
     free = plan.gpu.memory_bytes - shared - surprise_bytes

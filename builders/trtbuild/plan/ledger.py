@@ -147,12 +147,13 @@ def host_items(
             )
         yield _shm(llm.name, stubs, stubs * shm_bytes)
     for vision in visions:
-        front = pipeline(vision.pipeline).front
-        yield _vision_front(vision, front)
-        stubs = vision.instances
+        row = pipeline(vision.pipeline)
+        yield _vision_front(vision, row.front)
+        stubs, calls = vision.instances, vision.instances * row.front.shm_bytes
         if target is Target.LOCAL:
             stubs += sum(network.instances for network in vision.networks)
-        yield _shm(vision.name, stubs, stubs * shm_bytes + vision.instances * front.output_bytes)
+            calls += sum(item.instances * row.network(item.role).shm_bytes for item in vision.networks)
+        yield _shm(vision.name, stubs, stubs * shm_bytes + calls)
 
 
 def _vision_front(vision: VisionPlan, front: FrontRow) -> LedgerItem:
