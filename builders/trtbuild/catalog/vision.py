@@ -57,6 +57,7 @@ class NetworkRow(_Frozen):
     max_batch_size: int
     preferred_batch_sizes: tuple[int, ...]
     max_queue_delay_us: int
+    shm_bytes: int  # of one instance where it is a Python process
     workspace: WorkspaceRow
 
     @property
@@ -72,7 +73,7 @@ class FrontRow(_Frozen):
     max_picture_pixels: int
     decode_bytes_per_pixel: int
     host_bytes: int
-    output_bytes: int
+    shm_bytes: int
     parameters: dict[str, str]  # of its Triton config
 
 

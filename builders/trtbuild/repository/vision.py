@@ -15,6 +15,8 @@ from trtbuild.repository.render import model_code, render_config
 from trtbuild.spec import Target
 
 _MODEL_FILE = "1/model.onnx"
+# onnxruntime would keep a memory plan for each shape that ever came: twice the memory at the same speed.
+_SHAPES_VARY = {"enable_mem_pattern": "0"}
 
 
 def vision_unit(
@@ -81,7 +83,7 @@ def _network(
         outputs=_tensors(row.outputs),
         instances=network.instances,
         kind="KIND_CPU" if target is Target.LOCAL else "KIND_GPU",
-        parameters={} if target is Target.LOCAL else cuda_parameters(network),
+        parameters=_SHAPES_VARY if target is Target.LOCAL else {**_SHAPES_VARY, **cuda_parameters(network)},
     )
     files: dict[str, Content] = {"config.pbtxt": Text(text.encode())}
     if weights is not None:

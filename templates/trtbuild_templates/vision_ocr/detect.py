@@ -103,7 +103,11 @@ def _outlines(runs: Runs) -> list[tuple[int, FloatArray]]:
     outlines = []
     for label in kept.tolist():
         own = order[bounds[label] : bounds[label + 1]]
-        rows, starts, stops = runs.rows[own], runs.starts[own], runs.stops[own]
+        ends = np.flatnonzero(
+            np.diff(runs.rows[own], append=-1)
+        )  # the last run of each row; the next begins one
+        rows, stops = runs.rows[own][ends], runs.stops[own][ends]
+        starts = runs.starts[own][np.concatenate([[0], ends[:-1] + 1])]
         x = np.concatenate([starts, stops, starts, stops])
         y = np.concatenate([rows, rows, rows + 1, rows + 1])
         outlines.append((label, np.stack([x, y], axis=1).astype(np.float64)))

@@ -119,7 +119,7 @@ def _rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits a sample: Pillow's own conversion would clip at 255
         return Image.fromarray(_to_8_bits(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
-        with_alpha = image.convert("RGBA")
+        with_alpha = image if image.mode == "RGBA" else image.convert("RGBA")
         flat = Image.new("RGB", image.size, "white")
         flat.paste(with_alpha, mask=with_alpha.getchannel("A"))
         return flat
@@ -127,6 +127,9 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _to_8_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    values = np.nan_to_num(samples.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    values = samples.astype(np.float32)
+    np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     low, high = min(0.0, float(values.min())), float(values.max())
-    return ((values - low) * (255.0 / max(high - low, 1e-6))).astype(np.uint8)
+    values -= low
+    values *= 255.0 / max(high - low, 1e-6)
+    return values.astype(np.uint8)
