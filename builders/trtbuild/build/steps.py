@@ -57,6 +57,7 @@ def run_job(
     *,
     work: Path,
     places: Sequence[Place],
+    check_source: Callable[[Path], None] | None = None,
     on_event: Callable[[StepEvent], None] | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> BuildResult:
@@ -68,6 +69,7 @@ def run_job(
     Args:
         keys: of ``cache.step_keys``.
         work: ``build/<model>/``; created.
+        check_source: called with the folder of the weights before the first step that reads them.
 
     Raises:
         BuildError: another build is at work in the folder, a step failed, or its product is not what was
@@ -85,8 +87,12 @@ def run_job(
     with _locked(work) as lock_fd:
         _prepare(job, work)
         left = ""
+        unchecked = check_source
         for command, key in zip(job.commands, keys, strict=True):
             _recover(work, command)
+            if unchecked is not None and "source" in command.inputs and not left:
+                unchecked(work / "source")
+                unchecked = None
             if _is_cached(work, command, key):
                 tell(StepEvent(command, "cached"))
                 continue
