@@ -209,10 +209,7 @@ async def a_guide_is_followed(client: EngineClient) -> None:
     sampled = {"runtime_top_p": np.float32(1.0), "temperature": np.float32(5.0)}
     assert {await text("regex", "(yes|no)", **sampled, seed=np.uint64(n)) for n in range(12)} == {"yes", "no"}
     assert re.fullmatch("ab*c?", await text("ebnf_grammar", 'root ::= "a" "b"* "c"?'))
-    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
-    schema["additionalProperties"] = False
-    varied = {"frequency_penalty": np.float32(2.0)}  # blanks are allowed, and a random model likes them
-    assert json.loads(await text("json_schema", json.dumps(schema), **varied)) in ({"n": 1}, {"n": 2})
+    assert json.loads(await text("json_schema", '{"enum": ["left", "right"]}')) in ("left", "right")
     for kind, guide, words in (
         ("json_schema", "{bad", "cannot be compiled: Failed to parse JSON"),
         ("regex", "((", "cannot be compiled: Regex parsing error"),

@@ -17,6 +17,7 @@ from trtbuild.errors import ServeError
 if TYPE_CHECKING:
     import psutil
 
+STUB = "triton_python_backend_stub"
 SERVER_ID = "TRTBUILD_SERVER_ID"  # in the environment of every process of a server
 
 # Run by a Python without site packages: asks the kernel for SIGTERM at our end, and becomes the server. TERM,
@@ -87,6 +88,19 @@ def of_server(server_id: str) -> list[psutil.Process]:
             if process.pid != os.getpid() and process.environ().get(SERVER_ID) == server_id:
                 found.append(process)
     return found
+
+
+def stubs_of(server_pid: int) -> dict[int, float]:
+    """Stub processes of a server: pid and start time."""
+    import psutil
+
+    stubs = {}
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(server_pid).children():
+            with contextlib.suppress(psutil.Error):
+                if Path(child.cmdline()[0]).name == STUB:
+                    stubs[child.pid] = started_s(child.pid)
+    return stubs
 
 
 def end_all(server_id: str, *, wait_s: float = 5.0) -> int:

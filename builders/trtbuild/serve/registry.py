@@ -103,29 +103,34 @@ def start_detached(
     state.path.mkdir(parents=True, exist_ok=True)
     wanted = ports or Ports()
     options = [f"--{name}={port}" for name, port in vars(wanted).items() if port is not None]
-    with state.supervisor_log.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trtbuild.serve.supervisor", str(repository.resolve()),
-             f"--grace={grace_s}", *options],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            cwd="/",
-        )  # fmt: skip
+    starter = subprocess.run(
+        [
+            *(sys.executable, "-m", "trtbuild.serve.supervisor"),
+            *(str(repository.resolve()), f"--grace={grace_s}", *options),
+        ],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        check=True,
+    )
+    pid = int(starter.stdout)
+    started = started_s(pid)
     try:
-        return _wait_for_supervisor(process, state, on_wait)
+        return _wait_for_supervisor(pid, started, state, on_wait)
     except BaseException:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
         raise
 
 
 def _wait_for_supervisor(
-    process: subprocess.Popen[bytes], state: StateFolder, on_wait: Callable[[float], None]
+    pid: int, started: float, state: StateFolder, on_wait: Callable[[float], None]
 ) -> ServerRecord:
     begun_s = time.monotonic()
-    while process.poll() is None:
+    while is_alive(pid, started):
         record = state.read()
-        if record is not None and record.owner_pid == process.pid and record.ready:
+        if record is not None and record.owner_pid == pid and record.ready:
             return record
         on_wait(time.monotonic() - begun_s)
         time.sleep(POLL_S)

@@ -19,7 +19,7 @@ from trtbuild.serve.backends import assemble_backends
 from trtbuild.serve.command import server_command, server_environment
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import LOOPBACK, Ports, choose_ports
-from trtbuild.serve.process import end_all, start_child, started_s
+from trtbuild.serve.process import end_all, start_child, started_s, stubs_of
 from trtbuild.serve.readiness import is_ready, wait_ready
 from trtbuild.serve.state import ServerRecord, StateFolder
 from trtbuild.serve.wheel import find_wheel
@@ -52,6 +52,7 @@ class Server:
         self._claim = claim
         self._grace_s = grace_s
         self.record = record
+        self.stubs: dict[int, float] = {}  # pid and start time, as they were when it became ready
 
     @property
     def pid(self) -> int:
@@ -94,6 +95,7 @@ class Server:
         """
         port = self.record.http_port
         wait_ready(self._process, http_port=port, log=self.log_path, timeout_s=timeout_s, on_wait=on_wait)
+        self.stubs = stubs_of(self.pid)
         self.record = replace(self.record, ready=True)
         self._claim.state.write(self.record)
 

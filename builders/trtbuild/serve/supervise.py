@@ -161,7 +161,7 @@ class _Keeper:
 
     def _watch(self, server: Server, signals: Signals) -> str | None:
         """What is wrong with the server, as soon as something is; None when it shall stop."""
-        watch = Watch(server.record, self._repository)
+        watch = Watch(server.record, self._repository, server.stubs)
         while not signals.asked.wait(LOOK_EVERY_S):
             if server.exit_code is not None:
                 return f"tritonserver ended with code {server.exit_code}"

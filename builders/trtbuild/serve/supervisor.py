@@ -1,11 +1,13 @@
 """The process of a detached server: ``python -m trtbuild.serve.supervisor REPOSITORY``.
 
-Its output is the log ``supervisor.log``; the last words after ``FAILED_MARK`` are read by ``registry``.
+It forks, prints the pid of the supervisor proper and ends, so that this one is nobody's child. The supervisor
+writes to ``supervisor.log``; the words after ``FAILED_MARK`` are read by ``registry``.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,17 +15,30 @@ from pathlib import Path
 from trtbuild.errors import TrtbuildError
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.registry import FAILED_MARK
+from trtbuild.serve.state import StateFolder
 from trtbuild.serve.supervise import ServeEvent, serve_forever
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 when it was told to stop, 1 when the server cannot be kept running."""
+    """Exit code of the supervisor: 0 when it was told to stop, 1 when the server cannot be kept running."""
     parser = argparse.ArgumentParser(prog="python -m trtbuild.serve.supervisor")
     parser.add_argument("repository", type=Path)
     parser.add_argument("--grace", type=float, default=10.0, help="seconds for running requests at the end")
     for name in ("grpc", "http", "metrics"):
         parser.add_argument(f"--{name}", type=int)
     options = parser.parse_args(arguments)
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+        os._exit(0)
+    with StateFolder.of(options.repository).supervisor_log.open("wb") as log:
+        os.dup2(log.fileno(), sys.stdout.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    return supervise(options)
+
+
+def supervise(options: argparse.Namespace) -> int:
+    """Serves until it is told to stop."""
     try:
         serve_forever(
             options.repository,

@@ -6,7 +6,6 @@ each engine must make progress, or answer a request for one token when it is idl
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
@@ -16,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild.serve.ports import LOOPBACK
-from trtbuild.serve.process import is_alive, started_s
+from trtbuild.serve.process import is_alive
 from trtbuild.serve.state import ServerRecord
 
-STUB = "triton_python_backend_stub"
 PROBE_EVERY_S = 30.0
 PROBE_TIMEOUT_S = 30.0
 # A busy engine whose iteration counter stands still this long hangs; the longest single iteration seen, a
@@ -38,19 +36,6 @@ def engines_of(repository: Path) -> list[str]:
     return [config.parent.name for config in configs if _BACKEND.search(config.read_text("utf-8"))]
 
 
-def stubs_of(server_pid: int) -> dict[int, float]:
-    """Stub processes of a server: pid and start time."""
-    import psutil
-
-    stubs = {}
-    with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(server_pid).children():
-            with contextlib.suppress(psutil.Error):
-                if Path(child.cmdline()[0]).name == STUB:
-                    stubs[child.pid] = started_s(child.pid)
-    return stubs
-
-
 @dataclass
 class _Engine:
     iteration: float = -1.0
@@ -59,11 +44,11 @@ class _Engine:
 
 
 class Watch:
-    """Health of one server, from when it is ready."""
+    """Health of one server that was ready, with these stubs."""
 
-    def __init__(self, record: ServerRecord, repository: Path) -> None:
+    def __init__(self, record: ServerRecord, repository: Path, stubs: dict[int, float]) -> None:
         self._record = record
-        self._stubs = stubs_of(record.server_pid)
+        self._stubs = stubs
         now_s = time.monotonic()
         self._engines = {name: _Engine(moved_s=now_s, probed_s=now_s) for name in engines_of(repository)}
 

@@ -30,6 +30,15 @@ class Shutdown:
         if not self._begun and now_s - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = now_s
             told = self._drain_file is not None and Path(self._drain_file).exists()
-            orphaned = self._owner_pid is not None and not Path("/proc", self._owner_pid).exists()
+            orphaned = self._owner_pid is not None and not _runs(self._owner_pid)
             self._begun = told or orphaned
         return self._begun
+
+
+def _runs(pid: str) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        state = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0]  # proc(5)
+    except OSError:
+        return False
+    return state not in ("Z", "X")
