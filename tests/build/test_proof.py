@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.tiny_checkpoints import CONFIG, safetensors_bytes, write_model
+from tests.support.tiny_checkpoints import safetensors_bytes, write_model
 
 from trtbuild.build.proof import prove, unpack_int4
 from trtbuild.errors import BuildError
@@ -242,7 +243,20 @@ def test_a_copied_kv_head_is_found_on_the_rank_that_holds_it(tmp_path: Path) -> 
     prove(source, folder).refuse_if_broken()
 
 
-def test_the_source_keeps_its_own_shape() -> None:
-    assert (
-        CONFIG["hidden_size"] // CONFIG["num_attention_heads"] == 64
-    )  # head_dim follows where none is named
+@pytest.mark.slow
+def test_a_layer_is_read_in_pieces(tmp_path: Path) -> None:
+    """16.8 million weights: whole, ten float32 copies of them would be 670 MB."""
+    name, width = f"{PREFIX}.mlp.down_proj", 4096
+    matrix = np.random.default_rng(1).normal(0, 0.05, (width, width)).astype(np.float16)
+    scale = (np.abs(matrix).max(axis=1) / 127).astype(np.float32)
+    codes = np.round(matrix / scale[:, None]).astype(np.int8)
+    source = write_model(tmp_path / "s", {f"{name}.weight": matrix}, **SHAPE)
+    checkpoint = write_model(
+        tmp_path / "c", {f"{name}.weight": codes, f"{name}.weight_scale": scale}, **SHAPE
+    )
+    del matrix, codes
+    tracemalloc.start()
+    prove(source, checkpoint).refuse_if_broken()
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 300e6

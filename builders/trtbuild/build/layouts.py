@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from trtbuild.build.tensors import TensorInfo, read_header, read_headers
 from trtbuild.build.weights import read_config
 from trtbuild.errors import BuildError
 
-Span = tuple[int, int] | None  # first and after the last; None: all
+Span = tuple[int, int]  # the first, and the one after the last
 _WEIGHT = re.compile(
     r"transformer\.layers\.(\d+)\.(attention\.qkv|attention\.dense|mlp\.fc|mlp\.gate|mlp\.proj)"
 )
@@ -26,15 +24,15 @@ _WEIGHT = re.compile(
 
 @dataclass(frozen=True)
 class SourcePart:
-    """Rows and columns of one matrix ``<name>.weight`` [out, in] of the source."""
+    """Rows and columns of one matrix ``<name>.weight`` [out, in] of the source; None: all."""
 
     name: str
-    rows: Span = None
-    columns: Span = None
+    rows: Span | None = None
+    columns: Span | None = None
 
-    def cut(self, matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """This part of ``matrix``."""
-        return matrix[slice(*(self.rows or (None,))), slice(*(self.columns or (None,)))]
+    def span(self, info: TensorInfo) -> Span:
+        """The rows that it takes of its matrix."""
+        return self.rows or (0, info.shape[0])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ each with what the 16-bit type of w and p itself rounds away.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trtbuild.build.layouts import Layer, layers_of
-from trtbuild.build.tensors import TensorInfo, read_headers, read_tensor
+from trtbuild.build.layouts import Layer, SourcePart, layers_of
+from trtbuild.build.tensors import E4M3_VALUES, TensorInfo, read_headers, read_tensor
 from trtbuild.build.weights import read_config
 from trtbuild.errors import BuildError
 
@@ -28,6 +28,8 @@ Matrix = npt.NDArray[np.float32]
 
 # Rounding of w, p and w/p in 16 bit: three roundings of half a unit in the last place.
 _ROUNDING = {"float16": 3 * 2.0**-11, "bfloat16": 3 * 2.0**-8}
+_BLOCK_WEIGHTS = 4_000_000  # held at once: 16 MB in each of about ten arrays
+_LARGE = ("weight", "scale")  # tensors that are not read with the small ones
 _TOLERANCE = 1.01  # scales are stored in float32, computed in 16 bit
 
 
@@ -118,63 +120,87 @@ def prove(
         ModelSourceError: files that cannot be read.
     """
     source_tensors = read_headers(source)
-    dtype = str(
-        read_config(checkpoint).get("dtype") or read_config(checkpoint).get("torch_dtype") or "float16"
-    )
+    config = read_config(checkpoint)
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float16")
     proofs = []
     for layer in layers_of(source, checkpoint):
-        original = _original(layer, source_tensors)
-        stored = _stored(layer)
-        if stored.values.shape != original.shape:
-            raise BuildError(
-                f"{layer.name}: {stored.values.shape} in the checkpoint, {original.shape} in the source"
-            )
         gram = (grams or {}).get(layer.sources[0].name)
-        proofs.append(_prove_layer(layer, original, stored, _ROUNDING.get(dtype, 3 * 2.0**-8), gram))
+        matrix = _Matrix(layer, source_tensors)
+        proofs.append(_prove_layer(layer, matrix, _ROUNDING.get(dtype, 3 * 2.0**-8), gram))
     if not proofs:
         raise BuildError(f"{checkpoint}: no quantised layer was found in it")
     return Proof(tuple(proofs))
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Weights as the layer computes with them: ``values`` × ``prequant``. ``steps`` is the grid's step."""
+class _Matrix:
+    """One layer's original and stored weights, read a few rows at a time.
 
-    values: Matrix
-    steps: Matrix  # broadcasts to values
-    prequant: npt.NDArray[np.float32] | None
-    bits: int
-    floating: bool
-    groups: int
+    ``prequant``: the inputs' factor, None where there is none. ``bits`` and ``floating`` tell the grid.
+    """
 
+    def __init__(self, layer: Layer, tensors: Mapping[str, TensorInfo]) -> None:
+        self.layer = layer
+        self.parts = [(part, self._info(part, tensors)) for part in layer.sources]
+        self.spans = [part.span(info) for part, info in self.parts]
+        self.rows = sum(last - first for first, last in self.spans)
+        stored = layer.tensors["weight"]
+        stored_rows = stored.shape[0] * (2 if layer.packed else 1)
+        columns = self.parts[0][0].columns or (0, self.parts[0][1].shape[1])
+        self.inputs = columns[1] - columns[0]
+        if (stored_rows, stored.shape[1]) != (self.rows, self.inputs):
+            raise BuildError(
+                f"{layer.name}: {stored_rows} outputs of {stored.shape[1]} inputs in the checkpoint, "
+                f"{self.rows} of "
+                f"{self.inputs} in the source"
+            )
+        self.scale = read_tensor(layer.tensors["scale"]).astype(np.float32)
+        self.prequant = self._prequant()
+        self.bits = 4 if layer.packed else 8
+        self.floating = stored.dtype == "F8_E4M3"
+        self.groups = max(1, self.scale.size)
 
-def _original(layer: Layer, tensors: Mapping[str, TensorInfo]) -> Matrix:
-    parts = []
-    for part in layer.sources:
+    @staticmethod
+    def _info(part: SourcePart, tensors: Mapping[str, TensorInfo]) -> TensorInfo:
         info = tensors.get(f"{part.name}.weight")
         if info is None:
             raise BuildError(f"{part.name}.weight is not in the source")
-        parts.append(part.cut(read_tensor(info)).astype(np.float32))
-    return np.concatenate(parts, axis=0)
+        return info
 
+    def _prequant(self) -> npt.NDArray[np.float32] | None:
+        read = {name: read_tensor(info) for name, info in self.layer.tensors.items() if name not in _LARGE}
+        if "norm" in read:
+            before, after = read["source_norm"].astype(np.float32), read["norm"].astype(np.float32)
+            return np.divide(after, before, out=np.ones_like(after), where=before != 0)
+        return read["prequant"].astype(np.float32) if "prequant" in read else None
 
-def _stored(layer: Layer) -> _Stored:
-    read = {name: read_tensor(info) for name, info in layer.tensors.items()}
-    weight, scale = read["weight"], np.asarray(read["scale"], dtype=np.float32)
-    prequant = read.get("prequant")
-    if "norm" in read:
-        before, after = read["source_norm"].astype(np.float32), read["norm"].astype(np.float32)
-        prequant = np.divide(after, before, out=np.ones_like(after), where=before != 0)
-    floating = layer.tensors["weight"].dtype == "F8_E4M3"
-    if layer.packed:
-        codes = unpack_int4(weight)
-        group = codes.shape[1] // scale.shape[1]
-        steps = np.repeat(scale, group, axis=1)
-        return _Stored(codes * steps, steps, _vector(prequant), 4, False, scale.size)
-    steps = scale.reshape(-1, 1) if scale.size > 1 else scale.reshape(1, 1)
-    return _Stored(
-        weight.astype(np.float32) * steps, steps, _vector(prequant), 8, floating, max(1, scale.size)
-    )
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of rows, an even number each, of a few million weights."""
+        step = max(2, _BLOCK_WEIGHTS // self.inputs // 2 * 2)
+        for first in range(0, self.rows, step):
+            yield first, min(first + step, self.rows)
+
+    def original(self, first: int, last: int) -> Matrix:
+        """Rows of the source's parts, stacked."""
+        found, start = [], 0
+        for (part, info), (begin, end) in zip(self.parts, self.spans, strict=True):
+            low, high = max(first - start, 0), min(last - start, end - begin)
+            if low < high:
+                rows = read_tensor(info, (begin + low, begin + high))
+                found.append(rows[:, slice(*part.columns)] if part.columns else rows)
+            start += end - begin
+        stacked: Matrix = np.concatenate(found).astype(np.float32)
+        return stacked
+
+    def stored(self, first: int, last: int) -> tuple[Matrix, Matrix]:
+        """Rows as the layer computes with them before ``prequant``, and the grid's step for each weight."""
+        info = self.layer.tensors["weight"]
+        if self.layer.packed:
+            codes = unpack_int4(read_tensor(info, (first // 2, last // 2)))
+            steps = np.repeat(self.scale[first:last], self.inputs // self.scale.shape[1], axis=1)
+        else:
+            codes = read_tensor(info, (first, last)).astype(np.float32)
+            steps = self.scale.reshape(-1, 1)[first:last] if self.scale.size > 1 else self.scale.reshape(1, 1)
+        return codes * steps, steps
 
 
 def unpack_int4(packed: npt.NDArray[Any]) -> Matrix:
@@ -188,64 +214,66 @@ def unpack_int4(packed: npt.NDArray[Any]) -> Matrix:
     return codes
 
 
-def _vector(values: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
-    return None if values is None else values.astype(np.float32)
-
-
 def _prove_layer(
-    layer: Layer, original: Matrix, stored: _Stored, rounding: float, gram: npt.NDArray[np.float64] | None
+    layer: Layer, matrix: _Matrix, rounding: float, gram: npt.NDArray[np.float64] | None
 ) -> LayerProof:
-    scaled = original if stored.prequant is None else original / stored.prequant
-    promised = rounding * np.abs(scaled)
-    if stored.floating:
-        promised = promised + np.maximum(np.abs(scaled) * 2.0**-4, stored.steps * 2.0**-10)
-    else:
-        promised = promised + stored.steps / 2
-    worst = float((np.abs(scaled - stored.values) / promised).max())
-    effective = stored.values if stored.prequant is None else stored.values * stored.prequant
-    error, naive = effective - original, _round_plainly(original, stored) - original
-    weights = float(np.linalg.norm(original))
+    plain_scale = _largest(matrix) if matrix.floating else 0.0
+    worst = 0.0
+    sums = np.zeros(3)  # squares of the weights, of the error, of plain rounding's error
+    energies = np.zeros(3)  # the same of the outputs
+    for first, last in matrix.blocks():
+        original = matrix.original(first, last)
+        values, steps = matrix.stored(first, last)
+        scaled = original if matrix.prequant is None else original / matrix.prequant
+        promised = rounding * np.abs(scaled)
+        if matrix.floating:
+            promised += np.maximum(np.abs(scaled) * 2.0**-4, steps * 2.0**-10)
+        else:
+            promised += steps / 2
+        off = np.divide(np.abs(scaled - values), promised, out=np.zeros_like(promised), where=promised > 0)
+        worst = max(worst, float(off.max()), np.inf if np.any((promised == 0) & (values != scaled)) else 0.0)
+        effective = values if matrix.prequant is None else values * matrix.prequant
+        errors = (original, effective - original, _round_plainly(original, matrix, plain_scale) - original)
+        sums += [float(np.sum(np.square(part, dtype=np.float64))) for part in errors]
+        if gram is not None:
+            energies += [_energy(part, gram) for part in errors]
     return LayerProof(
         name=layer.name,
-        groups=stored.groups,
+        groups=matrix.groups,
         worst=worst,
-        relative_error=float(np.linalg.norm(error)) / weights,
-        naive_error=float(np.linalg.norm(naive)) / weights,
-        weighted_error=None if gram is None else _weighted(error, original, gram),
-        naive_weighted_error=None if gram is None else _weighted(naive, original, gram),
+        relative_error=float(np.sqrt(sums[1] / sums[0])),
+        naive_error=float(np.sqrt(sums[2] / sums[0])),
+        weighted_error=None if gram is None else float(energies[1] / energies[0]),
+        naive_weighted_error=None if gram is None else float(energies[2] / energies[0]),
     )
 
 
-def _round_plainly(original: Matrix, stored: _Stored) -> Matrix:
-    """Rounds to the same number of bits and groups, the scale from the largest weight, nothing searched."""
-    if stored.floating:
-        from trtbuild.build.tensors import E4M3_VALUES
+def _largest(matrix: _Matrix) -> float:
+    return max(float(np.abs(matrix.original(first, last)).max()) for first, last in matrix.blocks())
 
+
+def _round_plainly(original: Matrix, matrix: _Matrix, largest: float) -> Matrix:
+    """Rounds to the same grid, its scale from the largest weight it covers, nothing searched."""
+    if matrix.floating:
         grid = np.sort(E4M3_VALUES[np.isfinite(E4M3_VALUES)])
-        scale = np.abs(original).max() / grid[-1]
-        middles = (grid[1:] + grid[:-1]) / 2
-        rounded: Matrix = grid[np.searchsorted(middles, original / scale)] * scale
+        scale = largest / grid[-1] or 1.0
+        rounded: Matrix = grid[np.searchsorted((grid[1:] + grid[:-1]) / 2, original / scale)] * np.float32(
+            scale
+        )
         return rounded
-    top = 2 ** (stored.bits - 1) - 1
-    width = original.shape[1]
-    group = width if stored.steps.shape[1] == 1 else width * original.shape[0] // stored.groups
-    blocks = original.reshape(original.shape[0], width // group, group)
+    top = 2 ** (matrix.bits - 1) - 1
+    group = matrix.inputs // matrix.scale.shape[1] if matrix.layer.packed else matrix.inputs
+    blocks = original.reshape(original.shape[0], -1, group)
     steps = np.abs(blocks).max(axis=2, keepdims=True) / top
-    codes = np.clip(
-        np.round(np.divide(blocks, steps, out=np.zeros_like(blocks), where=steps > 0)), -top - 1, top
-    )
-    plain: Matrix = (codes * steps).reshape(original.shape).astype(np.float32)
+    codes = np.round(np.divide(blocks, steps, out=np.zeros_like(blocks), where=steps > 0))
+    plain: Matrix = (codes * steps).reshape(original.shape)
     return plain
 
 
-def _weighted(error: Matrix, original: Matrix, gram: npt.NDArray[np.float64]) -> float:
-    """‖E·X‖² / ‖W·X‖² for inputs X with X·Xᵀ = ``gram``."""
-
-    def energy(matrix: Matrix) -> float:
-        wide = matrix.astype(np.float64)
-        return float(np.sum((wide @ gram) * wide))
-
-    return energy(error) / energy(original)
+def _energy(matrix: Matrix, gram: npt.NDArray[np.float64]) -> float:
+    """‖M·X‖² for inputs X with X·Xᵀ = ``gram``."""
+    wide = matrix.astype(np.float64)
+    return float(np.sum((wide @ gram) * wide))
 
 
 def _rms(values: list[float]) -> float:

@@ -7,6 +7,7 @@ Format: 8 bytes little-endian length of a JSON header, the header, then the tens
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -97,8 +98,11 @@ def read_headers(folder: Path) -> dict[str, TensorInfo]:
     return tensors
 
 
-def read_tensor(info: TensorInfo) -> npt.NDArray[Any]:
+def read_tensor(info: TensorInfo, rows: tuple[int, int] | None = None) -> npt.NDArray[Any]:
     """Reads one tensor in its shape; BF16 and FP8 (E4M3) come as float32.
+
+    Args:
+        rows: first row and the one after the last; None reads all. Other rows are not touched.
 
     Raises:
         ModelSourceError: a type that numpy has not.
@@ -107,13 +111,16 @@ def read_tensor(info: TensorInfo) -> npt.NDArray[Any]:
     dtype = raw or _DTYPES.get(info.dtype)
     if dtype is None:
         raise ModelSourceError(f"{info.file}: tensors of type {info.dtype} cannot be read here")
-    count = (info.end - info.begin) // np.dtype(dtype).itemsize
-    values = np.fromfile(info.file, dtype=dtype, count=count, offset=info.begin)
+    item_bytes = np.dtype(dtype).itemsize
+    first, last = rows if rows is not None else (0, info.shape[0] if info.shape else 1)
+    width = math.prod(info.shape[1:])
+    offset = info.begin + first * width * item_bytes
+    values = np.fromfile(info.file, dtype=dtype, count=(last - first) * width, offset=offset)
     if info.dtype == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
     elif raw is not None:
         values = E4M3_VALUES[values]
-    return values.reshape(info.shape)
+    return values.reshape((last - first, *info.shape[1:]) if info.shape else ())
 
 
 def iter_matching(tensors: Mapping[str, TensorInfo], suffix: str) -> Iterator[tuple[str, TensorInfo]]:
