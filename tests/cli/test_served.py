@@ -227,3 +227,27 @@ def test_serve_in_the_foreground_stops_on_ctrl_c(bench):
     assert process.returncode == 0, errors
     assert b"Traceback" not in errors
     assert bench.run("status").returncode == 1
+
+
+@pytest.mark.slow
+def test_the_quickstart_runs_through_and_leaves_nothing(tmp_path):
+    fresh = make_bench(tmp_path)
+    done = fresh.run("demo")
+    assert done.returncode == 0, done.stderr
+    for line in PAGE:
+        assert line in done.stdout
+    assert re.search(r"\(\d+ tokens, the first after ", done.stderr)
+    assert re.search(r"smollm2-135m +[\d.]+ [MG]iB +[\d.]+ [MG]iB", done.stdout)  # planned beside used
+    assert fresh.run("status").returncode == 1
+
+
+@pytest.mark.slow
+def test_the_quickstart_keeps_its_server_when_asked(tmp_path):
+    fresh = make_bench(tmp_path)
+    done = fresh.run("demo", "--keep", "--without-ocr")
+    assert done.returncode == 0, done.stderr
+    try:
+        assert "trtbuild chat" in done.stdout
+        assert fresh.run("ask", "Hello", "--max-tokens", "3").returncode == 0
+    finally:
+        assert fresh.run("stop").returncode == 0
