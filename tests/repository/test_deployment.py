@@ -15,6 +15,7 @@ import pytest
 
 from trtbuild.catalog.versions import containers, find_container
 from trtbuild.repository import launch
+from trtbuild.spec import Target
 
 RELEASES = [container.release for container in containers()]
 NVIDIA_SMI = "#!/bin/sh\necho 8.9\n"
@@ -368,6 +369,25 @@ def test_print_runs_nothing_and_needs_nothing(shop: Any, host: Host) -> None:
     assert len(result.stdout.splitlines()) == 3
     assert host.calls() == []
     assert not (shop.folder / "model_repo.build").exists()
+
+
+def test_the_llm_api_gets_its_checkpoint_and_no_engine(shop: Any, host: Host) -> None:
+    host.prepare(shop.plan(shop.llm(quant="fp16"), target=Target.LLMAPI), None)
+    host.put("nvidia-smi", "#!/bin/sh\nexit 9\n")  # nothing is compiled: no GPU is asked for
+    for _ in range(2):
+        result = host.run("build_engines.sh")
+        assert result.returncode == 0, result.stderr
+    assert host.steps() == ["fetch"]
+    checkpoint = shop.repo / "qwen-7b_engine/1/checkpoint"
+    assert {path.name for path in checkpoint.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+    printed = host.run("launch.sh", "--print").stdout
+    assert "TRTLLM_ORCHESTRATOR" not in printed
+    report = shop.write(shop.plan(shop.llm(quant="fp16", kv_tokens=1024), target=Target.LLMAPI))
+    assert "qwen-7b_engine/1/checkpoint/model.safetensors" in report.kept_products
 
 
 @pytest.mark.parametrize("script", ["launch.sh", "build_engines.sh"])

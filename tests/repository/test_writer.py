@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from trtbuild.errors import RepositoryError
 from trtbuild.plan.model import Plan
@@ -101,7 +103,7 @@ def test_a_change_of_one_number_rewrites_only_the_files_that_hold_it(shop: Any) 
     after = shop.files()
     assert report.written == ("qwen-7b_engine",)
     changed = {name for name in after if after[name] != before.get(name)}
-    assert changed == {"qwen-7b_engine/config.pbtxt", "plan.json", "trtbuild.json"}
+    assert changed == {"qwen-7b_engine/config.pbtxt", "README.md", "plan.json", "trtbuild.json"}
 
 
 @pytest.mark.parametrize("target", [Target.ENGINE, Target.LOCAL])
@@ -378,9 +380,25 @@ def test_what_the_local_target_lacks_is_an_error_before_anything_is_written(shop
     assert not shop.repo.exists()
 
 
-def test_a_target_without_a_writer_is_refused_and_not_faked(shop: Any) -> None:
-    with pytest.raises(RepositoryError, match="llmapi cannot be written yet"):
-        shop.write(shop.plan(shop.llm(), target=Target.LLMAPI))
+def test_the_llm_api_gets_a_python_model_with_its_arguments(shop: Any) -> None:
+    shop.write(shop.plan(shop.llm(quant="fp16"), target=Target.LLMAPI))
+    engine = shop.repo / "qwen-7b_engine"
+    config = text_format.Parse((engine / "config.pbtxt").read_text(), ModelConfig())
+    assert (config.backend, config.max_batch_size) == ("python", 32)
+    assert config.model_transaction_policy.decoupled
+    arguments = yaml.safe_load((engine / "1/model.yaml").read_text())
+    assert arguments["model"] == "checkpoint"
+    assert arguments["kv_cache_config"]["max_gpu_total_bytes"] == 57_344 * 160_000
+
+
+def test_a_container_without_the_llm_api_is_refused(shop: Any) -> None:
+    with pytest.raises(RepositoryError, match=r"25\.08 \(TensorRT-LLM 0\.21\.0\) has no target llmapi"):
+        shop.write(shop.plan(shop.llm(quant="fp16"), target=Target.LLMAPI, container="25.08"))
+
+
+def test_the_llm_api_has_no_int8_kv(shop: Any) -> None:
+    with pytest.raises(RepositoryError, match="no 8-bit integer KV"):
+        shop.write(shop.plan(shop.llm(quant="fp16", kv_dtype="int8"), target=Target.LLMAPI))
 
 
 def test_another_writer_at_work_is_an_error(shop: Any) -> None:

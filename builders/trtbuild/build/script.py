@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from trtbuild.build.commands import Command
+from trtbuild.build.commands import Command, Step
 from trtbuild.build.jobs import plan_job
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.model import LlmPlan
@@ -19,6 +19,13 @@ class ScriptedStep:
 
     command: Command
     key: str
+
+    @property
+    def place(self) -> str:
+        """Where it runs: on the host with trtbuild, in the container without a GPU, or with one."""
+        if any(word.startswith("trtbuild.") for word in self.command.argv):
+            return "host"
+        return "cpu" if self.command.step is Step.FETCH else "gpu"
 
     @property
     def facts(self) -> str:
@@ -37,6 +44,7 @@ class ScriptedModel:
     notes: tuple[str, ...]
     tokenizer: str  # folders inside the repository
     engine: str
+    product: str  # folder of the build that is taken over into ``engine``
 
     @property
     def engine_files(self) -> list[str]:
@@ -44,8 +52,10 @@ class ScriptedModel:
         return [*(f"rank{rank}.engine" for rank in range(self.llm.tp)), "config.json"]
 
 
-def scripted_model(llm: LlmPlan, container: Container, *, tokenizer: str, engine: str) -> ScriptedModel:
-    """Decides how one model's engine is made on another machine.
+def scripted_model(
+    llm: LlmPlan, container: Container, *, target: Target, tokenizer: str, engine: str
+) -> ScriptedModel:
+    """Decides how one model's engine, or the checkpoint that the LLM API loads, is made on another machine.
 
     Args:
         tokenizer, engine: folders inside the repository that get the tokenizer's files and the engine.
@@ -53,7 +63,7 @@ def scripted_model(llm: LlmPlan, container: Container, *, tokenizer: str, engine
     Raises:
         BuildError, CatalogError, ModelSourceError: there is no way from the model's weights to an engine.
     """
-    job = plan_job(llm, target=Target.ENGINE, version=container.trtllm, examples=container.paths.examples)
+    job = plan_job(llm, target=target, version=container.trtllm, examples=container.paths.examples)
     calibration = job.calibration.content if job.calibration is not None else None
     return ScriptedModel(
         llm=job.llm,
@@ -63,6 +73,7 @@ def scripted_model(llm: LlmPlan, container: Container, *, tokenizer: str, engine
         notes=job.notes,
         tokenizer=tokenizer,
         engine=engine,
+        product=job.commands[-1].product if job.commands else "source",
     )
 
 

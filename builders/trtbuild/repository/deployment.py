@@ -22,12 +22,12 @@ def deployment_files(plan: Plan, container: Container, scheme: NameScheme) -> di
     """
     llms = [(llm, llm_names(llm.name, scheme)) for llm in plan.llms]
     common = {"plan": plan, "container": container}
-    builds = _builds(container, llms) if plan.target is Target.ENGINE else []
+    builds = _builds(plan.target, container, llms)
     files = {"README.md": render("deployment/README.md.j2", llms=llms, builds=builds, **common)}
     if plan.target is not Target.LOCAL:
         files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=bool(plan.visions), **common)
         files["launch.sh"] = _launch(plan, container, llms)
-    if builds:
+    if builds:  # none for a repository of vision models alone
         script = render(
             "deployment/build_engines.sh.j2", models=builds, tokenizer_files=TOKENIZER_FILES, **common
         )
@@ -37,6 +37,7 @@ def deployment_files(plan: Plan, container: Container, scheme: NameScheme) -> di
 
 def _launch(plan: Plan, container: Container, llms: Named) -> str:
     rank_count = launch.ranks(plan)
+    loaded = "checkpoint/" if plan.target is Target.LLMAPI else ""
     loads = [f"--load-model={names.engine}" for _, names in llms]
     networks = [network.model for vision in plan.visions for network in vision.networks]
     suffix = "-vision" if networks else ""
@@ -52,7 +53,8 @@ def _launch(plan: Plan, container: Container, llms: Named) -> str:
         tritonserver=container.paths.tritonserver,
         orchestrated=launch.is_orchestrated(plan),
         engines=sum(llm.instances for llm in plan.llms),
-        needed=[f"{names.engine}/1/config.json" for _, names in llms]
+        plan=plan,
+        needed=[f"{names.engine}/1/{loaded}config.json" for _, names in llms]
         + [f"{names.front}/1/tokenizer/tokenizer.json" for _, names in llms]
         + [f"{network}/1/model.onnx" for network in networks],
         stop_timeout_s=2 * launch.EXIT_TIMEOUT_S,
@@ -60,8 +62,16 @@ def _launch(plan: Plan, container: Container, llms: Named) -> str:
     )
 
 
-def _builds(container: Container, llms: Named) -> list[ScriptedModel]:
+def _builds(target: Target, container: Container, llms: Named) -> list[ScriptedModel]:
+    if target is Target.LOCAL:
+        return []
     return [
-        scripted_model(llm, container, tokenizer=f"{names.front}/1/tokenizer", engine=f"{names.engine}/1")
+        scripted_model(
+            llm,
+            container,
+            target=target,
+            tokenizer=f"{names.front}/1/tokenizer",
+            engine=f"{names.engine}/1",
+        )
         for llm, names in llms
     ]

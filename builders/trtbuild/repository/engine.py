@@ -120,6 +120,12 @@ def engine_key(llm: LlmPlan, container: Container, sm: str | None) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
+def checkpoint_key(llm: LlmPlan) -> str:
+    """The same for what the LLM API loads: a checkpoint, which fits every GPU and limit."""
+    facts = {"source": llm.source, "weights": llm.weights_path, "quant": llm.quant, "kv": llm.kv_dtype}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
 def input_name(engine: Interface, name: str, older: str) -> str:
     """What the engine of a version calls an input that was renamed."""
     return name if name in engine.input_names() else older

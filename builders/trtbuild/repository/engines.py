@@ -12,7 +12,7 @@ from trtbuild.repository.manifest import Manifest
 from trtbuild.repository.names import llm_names
 
 # What a build puts into an engine's version folder.
-PRODUCTS = ("1/config.json", "1/rank*", "1/quant_cfg.json", "1/lora/*")
+PRODUCTS = ("1/config.json", "1/rank*", "1/quant_cfg.json", "1/lora/*", "1/checkpoint/*", "1/checkpoint.key")
 
 
 @dataclass(frozen=True)

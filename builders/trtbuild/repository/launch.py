@@ -5,6 +5,7 @@ from __future__ import annotations
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.constants import CUDA_POOL_BYTES
 from trtbuild.plan.model import Plan
+from trtbuild.spec import Target
 
 # Each decoupled send and each BLS call of a Python model takes a thread of its instance's pool of 32: running
 # streams stalled for seconds behind 64 clients, and for milliseconds with this.
@@ -30,12 +31,16 @@ SPARE_SHM_BYTES = 256 << 20
 
 def is_orchestrated(plan: Plan) -> bool:
     """Whether engines run in worker processes: more than one in a server is served in no other way."""
-    return sum(llm.instances for llm in plan.llms) > 1
+    return plan.target is Target.ENGINE and sum(llm.instances for llm in plan.llms) > 1
 
 
 def ranks(plan: Plan) -> int:
     """Server processes that mpirun starts: one a GPU where one engine is split (leader mode), else one."""
-    return 1 if is_orchestrated(plan) else max((llm.tp for llm in plan.llms), default=1)
+    return (
+        1
+        if is_orchestrated(plan) or plan.target is not Target.ENGINE
+        else max((llm.tp for llm in plan.llms), default=1)
+    )
 
 
 def server_options(plan: Plan, container: Container) -> list[str]:

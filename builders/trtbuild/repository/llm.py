@@ -16,7 +16,7 @@ import yaml
 from trtbuild.catalog.versions import Container, Interface, Tensor, interface, wiring
 from trtbuild.errors import RepositoryError
 from trtbuild.plan.model import LlmPlan
-from trtbuild.repository import engine
+from trtbuild.repository import engine, llmapi
 from trtbuild.repository.contents import Content, Linked, ModelFolder, ModelUnit, Text
 from trtbuild.repository.names import LlmNames, NameScheme, llm_names
 from trtbuild.repository.render import TEMPLATES, model_code, render_config
@@ -87,12 +87,12 @@ def llm_unit(
         sm: compute capability that engines are built for.
 
     Raises:
-        RepositoryError: if a file that the target needs is missing, or the target is not served yet.
+        RepositoryError: if a file that the target needs is missing, or the container lacks the target.
     """
-    if target is Target.LLMAPI:
+    if target is not Target.LOCAL and target not in container.targets:
         raise RepositoryError(
-            "repositories for the target llmapi cannot be written yet",
-            "use --target engine: every known container still serves it",
+            f"container {container.release} (TensorRT-LLM {container.trtllm}) has no target {target.value}",
+            "choose a newer --container",
         )
     context = LlmContext(
         llm=llm,
@@ -105,12 +105,16 @@ def llm_unit(
     folders = [
         _front(context, names.front, sources),
         _step(context, names.preprocess, "preprocessing", "llm_preprocess"),
-        _engine(context, sources),
+        _llmapi(context) if target is Target.LLMAPI else _engine(context, sources),
         _step(context, names.postprocess, "postprocessing", "llm_postprocess"),
         _ensemble(context),
         *(_front(context, alias, sources) for alias in names.aliases),
     ]
-    key = engine.engine_key(llm, container, sm) if target is Target.ENGINE else None
+    key = None
+    if target is Target.ENGINE:
+        key = engine.engine_key(llm, container, sm)
+    elif target is Target.LLMAPI:
+        key = engine.checkpoint_key(llm)
     return ModelUnit(llm.name, "llm", tuple(folders), key)
 
 
@@ -193,6 +197,22 @@ def _engine(context: LlmContext, sources: LlmSources) -> ModelFolder:
         inputs=rows.inputs,
         outputs=rows.outputs,
         parameters=engine.engine_parameters(llm, context.version, f"{name}/1", worker),
+    )
+
+
+def _llmapi(context: LlmContext) -> ModelFolder:
+    llm, rows = context.llm, context.interface("tensorrt_llm")
+    files: dict[str, Content] = {f"1/{file}": Text(data) for file, data in model_code("llm_llmapi").items()}
+    return _folder(
+        "llm_llmapi",
+        files | {"1/model.yaml": Text(llmapi.model_yaml(llm, context.version))},
+        name=context.names.engine,
+        origin=context.origin,
+        max_batch_size=llm.max_batch_size,
+        instances=llm.instances,
+        inputs=rows.inputs,
+        outputs=rows.outputs,
+        parameters=llmapi.llmapi_parameters(llm),
     )
 
 

@@ -1,0 +1,169 @@
+"""TensorRT-LLM's LLM API (PyTorch flow) behind the tensors of its compiled engine: ids in, ids out.
+
+``model.yaml`` beside this file holds the arguments of ``LLM`` (written as JSON, which is YAML); its ``model``
+is a folder relative to this one. Parameters of config.pbtxt (string values):
+
+    gpu_device_ids                "," between the GPUs of an instance, ";" between instances
+    cancellation_check_period_ms  how often clients of live requests are asked for
+    exclude_input_in_output       what holds where a request does not say
+    max_queue_size                requests beyond max_batch_size that may wait; 0: no limit
+
+One asyncio loop in a thread serves all requests. tensorrt_llm is imported when the model is initialised,
+after its GPUs were chosen: importing it opens the devices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from .engine import LlmEngine
+from .jobs import Busy, Job, Refused, read_jobs
+from .responses import Progress
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+# A server that mpirun started hands down its job; the LLM API starts workers of its own.
+_MPI_JOB = (
+    "OMPI_COMM_WORLD_",
+    "OMPI_UNIVERSE_",
+    "OMPI_FIRST_RANKS",
+    "OMPI_APP_CTX_",
+    "OMPI_MCA_orte_",
+    "ORTE_",
+    "PMI",
+)
+
+
+class TritonPythonModel:
+    """Triton's entry. Its thread takes requests; the loop's thread runs and answers them."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Loads the model; returns when it can answer."""
+        config = json.loads(args["model_config"])
+        values = {key: entry["string_value"] for key, entry in config["parameters"].items()}
+        folder = Path(args["model_repository"]) / args["model_version"]
+        group = _device_group(values["gpu_device_ids"], args["model_instance_name"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["TRTLLM_VISIBLE_DEVICES"] = group
+        for name in [
+            name for name in os.environ if name.startswith(_MPI_JOB) and not name.startswith("PMIX_MCA_")
+        ]:
+            del os.environ[name]
+        arguments = json.loads((folder / "model.yaml").read_text(encoding="utf-8"))
+        arguments["model"] = str(folder / arguments["model"])
+        self._exclude_input = values["exclude_input_in_output"] == "true"
+        self._period_s = int(values["cancellation_check_period_ms"]) / 1000
+        waiting = int(values["max_queue_size"])
+        self._limit = int(config["max_batch_size"]) + waiting if waiting else 0
+        self._tasks: dict[asyncio.Task[None], tuple[Any, str]] = {}  # → response sender, request id
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llm", daemon=True)
+        self._thread.start()
+        self._engine: LlmEngine = self._on_loop(LlmEngine.start(arguments))
+        self._watch = asyncio.run_coroutine_threadsafe(self._cancel_abandoned(), self._loop)
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        """Takes requests in and returns at once; answers go through their response senders."""
+        for request in requests:
+            self._loop.call_soon_threadsafe(self._take, request)
+
+    def finalize(self) -> None:
+        """Cancels what is live and ends the LLM."""
+        self._watch.cancel()
+        self._on_loop(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _on_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._engine.stop()
+
+    def _take(self, request: Any) -> None:
+        sender = request.get_response_sender()
+        try:
+            tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+            if "stop" in tensors and tensors["stop"].any():
+                self._stop_request(request.request_id(), sender)
+                return
+            jobs = self._admit(tensors)
+        except Exception as exc:  # whatever it is, the request must be answered
+            _fail(sender, exc)
+            return
+        names = frozenset(request.requested_output_names())
+        task = self._loop.create_task(self._serve(jobs, names, sender))
+        self._tasks[task] = (sender, request.request_id())
+        task.add_done_callback(self._tasks.pop)
+
+    def _admit(self, tensors: dict[str, Any]) -> list[Job]:
+        jobs = read_jobs(tensors, exclude_input=self._exclude_input)
+        if self._limit and len(self._tasks) >= self._limit:
+            raise Busy(f"{self._limit} requests run or wait already, please try again later")
+        return jobs
+
+    def _stop_request(self, request_id: str, sender: Any) -> None:
+        if not request_id:
+            raise Refused("a stop request needs the id of the running one")
+        for task, (_, name) in list(self._tasks.items()):
+            if name == request_id:
+                task.cancel()
+        sender.send(flags=FINAL)
+
+    async def _serve(self, jobs: list[Job], names: frozenset[str], sender: Any) -> None:
+        """Runs the prompts of one request; the last response of the last one carries the final flag."""
+        left = len(jobs)
+
+        async def run(job: Job) -> None:
+            nonlocal left
+            async with contextlib.aclosing(Progress(job, names, self._engine).responses()) as responses:
+                async for tensors, ended in responses:
+                    left -= ended
+                    sender.send(pb_utils.InferenceResponse(tensors), flags=FINAL if left == 0 else 0)
+
+        tasks = [self._loop.create_task(run(job)) for job in jobs]
+        try:
+            await asyncio.gather(*tasks)
+        except (asyncio.CancelledError, Exception) as exc:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            _fail(sender, exc)
+
+    async def _cancel_abandoned(self) -> None:
+        """A cancelled RPC is told by no callback: senders are asked in turn."""
+        while True:
+            await asyncio.sleep(self._period_s)
+            for task, (sender, _) in list(self._tasks.items()):
+                if sender.is_cancelled():
+                    task.cancel()
+
+
+def _device_group(groups: str, instance: str) -> str:
+    """The GPUs of an instance, numbered at the end of its name: ``a_engine_0_1`` is the second."""
+    number = instance.rsplit("_", 1)[-1]
+    parts = groups.split(";")
+    return parts[int(number) % len(parts)] if number.isdigit() else parts[0]
+
+
+def _fail(sender: Any, exc: BaseException) -> None:
+    """Ends a request with an error that its caller can act on."""
+    message, code = f"the LLM failed: {type(exc).__name__}: {exc}", "INTERNAL"
+    if isinstance(exc, asyncio.CancelledError):
+        message, code = "the request was cancelled", "CANCELLED"
+    elif isinstance(exc, Refused):
+        message, code = str(exc), exc.code
+    else:
+        pb_utils.Logger.log_error(message)
+    error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))
+    sender.send(pb_utils.InferenceResponse(error=error), flags=FINAL)
