@@ -96,6 +96,25 @@ def test_eight_bit_comes_before_four() -> None:
     assert "--quant awq" in formats
 
 
+def test_local_proposals_fit_too() -> None:
+    def plan_in(ram_bytes: int, **changes: int) -> Plan:
+        models = (LlmSpec(model="smollm2-135m", quant="int4", **changes),)  # type: ignore[arg-type]
+        return make_plan(
+            DeploymentSpec(models=models),
+            target=Target.LOCAL,
+            target_reason="asked",
+            host_memory_bytes=ram_bytes,
+        )
+
+    plan = plan_in(2 << 30, concurrency=256)
+    assert not plan.fits
+    proposals = {finding.id: finding.remedy for finding in plan.findings}
+    count = int(proposals["memory.concurrency"].split()[-1])
+    assert plan_in(2 << 30, concurrency=count).fits
+    assert not plan_in(2 << 30, concurrency=count + 1).fits
+    assert not any("--gpu" in remedy or "--quant" in remedy for remedy in proposals.values())
+
+
 def test_a_plan_that_nothing_helps_says_so() -> None:
     plan = plan_for(DeploymentSpec(models=(LlmSpec(model="llama-3.1-405b"),)), "t4")
     assert not plan.fits

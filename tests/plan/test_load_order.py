@@ -80,7 +80,7 @@ def test_the_cap_binds_when_all_load_at_once(gpu: str) -> None:
     assert all(pools[llm.name] == [llm.kv_tokens] * llm.instances for llm in plan.llms)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(gpu=st.sampled_from(sorted(SPECS)), data=st.data())
 def test_the_cap_binds_in_any_interleaving_with_half_the_reserve_gone(gpu: str, data: st.DataObject) -> None:
     plan = plan_on(gpu)

@@ -278,7 +278,7 @@ def test_old_containers_take_more_shared_memory_when_they_say_so() -> None:
 MODELS = st.sampled_from([record.name for record in all_models()])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     model=MODELS,
     gpu=st.sampled_from([gpu.name for gpu in all_gpus()]),
@@ -306,7 +306,7 @@ def test_the_account_always_adds_up(  # type: ignore[no-untyped-def]
         assert plan.llms[0].max_batch_size == concurrency
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=15)
 @given(model=MODELS, tokens=st.integers(1, 1400), more=st.integers(0, 100), concurrency=st.integers(1, 64))
 def test_asking_for_more_never_leaves_more(model, tokens, more, concurrency) -> None:  # type: ignore[no-untyped-def]
     def need(tokens: int, concurrency: int, instances: int = 1) -> int:

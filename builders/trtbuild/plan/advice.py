@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from trtbuild.catalog.formats import all_formats, all_kv_dtypes
 from trtbuild.catalog.gpus import Gpu, all_gpus
 from trtbuild.errors import TrtbuildError
+from trtbuild.plan.ledger import plural
 from trtbuild.plan.model import Finding, LlmPlan, Plan
 from trtbuild.spec import DeploymentSpec
 
@@ -127,7 +128,7 @@ class _Attempt:
         if best is None:
             return None
         count, plan = best
-        what = f"{count} sequences at once instead of {self.llm.max_batch_size}"
+        what = f"{plural(count, 'sequence')} at once instead of {self.llm.max_batch_size}"
         return self._change("memory.concurrency", what, f"--concurrency {count}", plan)
 
     def lengths(self) -> Change | None:
@@ -161,7 +162,7 @@ class _Attempt:
         count, plan = best
         return self._change(
             "memory.instances",
-            f"{count} instances instead of {self.llm.instances}",
+            f"{plural(count, 'instance')} instead of {self.llm.instances}",
             f"--instances {count}",
             plan,
         )
@@ -225,13 +226,16 @@ def _smallest_gpu(spec: DeploymentSpec, plan: Plan, gpu: Gpu, replan: Replan) ->
 
 def _largest(low: int, high: int, fits: Callable[[int], Plan | None]) -> tuple[int, Plan] | None:
     """The largest value in [low, high] that fits, by halving: what fits at n fits at less."""
-    best: tuple[int, Plan] | None = None
-    while low <= high:
-        middle = (low + high) // 2
+    plan = fits(low) if low <= high else None
+    if plan is None:
+        return None
+    best = (low, plan)
+    while low < high:
+        middle = (low + high + 1) // 2
         plan = fits(middle)
         if plan is None:
             high = middle - 1
         else:
             best = (middle, plan)
-            low = middle + 1
+            low = middle
     return best

@@ -11,6 +11,8 @@ RESERVE_SHARE = 0.10
 # docs/source/reference/memory.md (mem-0001 to mem-0006): 79.10 GiB total, 70.48 GiB free at KV allocation,
 # 8,053 MiB itemised; the rest is 774 MiB.
 ENGINE_PROCESS_BYTES = 775 * _MIB
+# The same with PyTorch's CUDA graphs (mem-0113: 0.43 GiB).
+TORCH_PROCESS_BYTES = ENGINE_PROCESS_BYTES + 440 * _MIB
 # A process with a CUDA context but no engine: tritonserver beside its workers. Estimate.
 SERVER_PROCESS_BYTES = 500 * _MIB
 # NCCL and all-reduce buffers of one rank when tp > 1. Estimate, not measured here.
@@ -22,8 +24,8 @@ CUDA_POOL_BYTES = 64 * _MIB
 PINNED_POOL_BYTES = 256 * _MIB
 
 # Processes in host RAM. Measured with server 2.51.0 and SmolLM2 on a CPU (private bytes): stubs of front and
-# pre-processing 68 to 71 MiB, of post-processing 42; tritonserver 39 (resident 70); the engine's process before
-# its weights 77 and its stub 20. With CUDA libraries tritonserver is larger: an estimate.
+# pre-processing 68 to 71 MiB, of post-processing 42; tritonserver 39 (resident 70); the engine's process
+# before its weights 77 and its stub 20. With CUDA libraries tritonserver is larger: an estimate.
 STUB_HOST_BYTES = 70 * _MIB
 SERVER_HOST_BYTES = 600 * _MIB
 LOCAL_SERVER_HOST_BYTES = 70 * _MIB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trtbuild.plan.ledger import plural
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
 from trtbuild.spec import Target
 
@@ -60,7 +61,7 @@ def _llm(llm: LlmPlan, plan: Plan) -> Iterator[str]:
         yield f"  + {spare:,} tokens to keep prefixes of ended requests for reuse"
     yield (
         f"  - {_gib(llm.kv_bytes * llm.instances):>10}  KV pool: {llm.kv_tokens:,} tokens; it carries "
-        f"{llm.max_concurrency} sequences of the full length, more of shorter ones"
+        f"{plural(llm.max_concurrency, 'sequence')} of the full length, more of shorter ones"
     )
     if plan.target is not Target.LOCAL:
         yield (

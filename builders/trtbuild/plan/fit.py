@@ -58,10 +58,15 @@ def _taken(drafts: Sequence[Draft], concurrency: Sequence[int]) -> int:
 
 
 def _common_concurrency(drafts: Sequence[Draft], room_bytes: int) -> int:
-    for planned in range(DEFAULT_CONCURRENCY, 1, -1):
-        if _taken(drafts, [draft.concurrency or planned for draft in drafts]) <= room_bytes:
-            return planned
-    return 1
+    """The largest number that fits for all that asked for none, by halving; 1 if not even that fits."""
+    low, high = 1, DEFAULT_CONCURRENCY
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _taken(drafts, [draft.concurrency or middle for draft in drafts]) <= room_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _extra(drafts: Sequence[Draft], needs: Sequence[int], left_bytes: int) -> list[int]:

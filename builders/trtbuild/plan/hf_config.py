@@ -84,8 +84,8 @@ def parse_hf_config(config: Config) -> Architecture:
     shown = model_type or "(none)"
     return replace(
         architecture,
-        assumption=f"config.json's model_type {shown} is not a known family; it is taken as llama-like (gated "
-        "MLP, two norms a layer), so compare the weights with the size of its files",
+        assumption=f"config.json's model_type {shown} is not a known family; it is taken as llama-like "
+        "(gated MLP, two norms a layer), so compare the weights with the size of its files",
     )
 
 

@@ -11,6 +11,11 @@ from trtbuild.plan.model import LedgerItem, LlmPlan, VisionPlan
 from trtbuild.spec import Target
 
 
+def plural(count: int, word: str, ending: str = "s") -> str:
+    """``3 sequences``, ``1 sequence``."""
+    return f"{count:,} {word}" + ("" if count == 1 else ending)
+
+
 def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
     """One language model on the device: what one instance takes × its instances."""
     where = _device(target)
@@ -25,18 +30,19 @@ def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
         (
             "activations",
             plan.activation_bytes,
-            f"a step of {plan.max_num_tokens} tokens, {plan.max_batch_size} sequences",
+            f"a step of {plan.max_num_tokens} tokens, {plural(plan.max_batch_size, 'sequence')}",
         ),
         (
             "buffers",
             plan.buffer_bytes,
-            f"inputs, logits and sampling of {plan.max_batch_size} sequences of {plan.max_seq_len} tokens",
+            "inputs, logits and sampling of "
+            f"{plural(plan.max_batch_size, 'sequence')} of {plan.max_seq_len} tokens",
         ),
         (
             "KV pool",
             plan.kv_bytes,
             f"{plan.kv_tokens} tokens × {plan.kv_bytes_per_token} B, "
-            f"{plan.max_concurrency} sequences of {plan.max_seq_len} tokens",
+            f"{plural(plan.max_concurrency, 'sequence')} of {plan.max_seq_len} tokens",
         ),
     )
     for item, size, why in rows:
@@ -80,10 +86,13 @@ def gpu_process_items(llms: Sequence[LlmPlan], target: Target, *, has_vision: bo
         why = "one process: CUDA context, libraries and kernels (leader mode)"
         yield LedgerItem(item="CUDA context", bytes=size, why=why)
     else:
+        graphs = target is Target.LLMAPI
+        one = constants.TORCH_PROCESS_BYTES if graphs else constants.ENGINE_PROCESS_BYTES
         yield LedgerItem(
             item="CUDA contexts of engines",
-            bytes=engines * constants.ENGINE_PROCESS_BYTES,
-            why=f"{engines} worker processes, one for each engine, with a context each",
+            bytes=engines * one,
+            why=f"{plural(engines, 'worker process', 'es')}, one for each engine, with a context each"
+            + (" and its CUDA graphs" if graphs else ""),
         )
         why = "tritonserver's own context" + (", vision models included" if has_vision else "")
         yield LedgerItem(item="CUDA context of the server", bytes=constants.SERVER_PROCESS_BYTES, why=why)
