@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trtbuild.build.calibration import FIELDS, Calibration, load_calibration
@@ -102,6 +102,7 @@ def test_few_texts_are_said(tmp_path: Path) -> None:
     assert "1 texts are there, 32 are usual" in found.note
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.lists(st.text(min_size=20).filter(lambda text: len(text.strip()) >= 20), min_size=1, max_size=5))
 def test_what_is_written_is_one_json_object_a_line_in_ascii(texts: list[str]) -> None:
     content = Calibration(tuple(texts), "test").content

@@ -202,7 +202,7 @@ def test_what_is_no_safetensors_file_is_an_error_and_no_crash(tmp_path: Path, co
         read_header(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "random.safetensors"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.tiny_checkpoints import safetensors_bytes, write_model
 
@@ -37,6 +37,7 @@ def pack_int4(codes: npt.NDArray[Any]) -> npt.NDArray[np.int8]:
     return (low | (high << 4)).astype(np.uint8).view(np.int8)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(st.lists(st.integers(-8, 7), min_size=2, max_size=64).filter(lambda v: len(v) % 2 == 0))
 def test_packing_two_numbers_a_byte_is_undone(values: list[int]) -> None:
     codes = np.array(values).reshape(-1, 1)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trtbuild.build.checkpoints import Checkpoint
+from trtbuild.build.checkpoints import Checkpoint, read_checkpoint
+from trtbuild.build.jobs import local_folder
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
 from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.model import Finding, Plan
@@ -36,17 +37,20 @@ def check(
 
     Args:
         architectures: by the model's name in the repository; None looks them up by the plan's sources.
-        checkpoints: by the same name, for models whose folder is on this machine.
+        checkpoints: by the same name, for models whose folder is on this machine; None reads those folders.
         host: the machine that builds; None leaves its rules out.
 
     Raises:
         CatalogError, ModelSourceError: a model of the plan that cannot be found again.
     """
     known = architectures_of(plan, spec) if architectures is None else architectures
-    context = Context(plan, spec, known, checkpoints or {}, host)
+    unreadable: list[Finding] = []
+    if checkpoints is None:
+        checkpoints, unreadable = _checkpoints_of(plan)
+    context = Context(plan, spec, known, checkpoints, host)
     rules = LOCAL_RULES if plan.target is Target.LOCAL else RULES
     said = {(finding.id, finding.message.split(":", 1)[0]) for finding in plan.findings}
-    return [
+    return unreadable + [
         finding
         for llm in plan.llms
         for rule in rules
@@ -71,6 +75,28 @@ def architectures_of(plan: Plan, spec: DeploymentSpec) -> dict[str, Architecture
             if plan.target is not Target.LOCAL:
                 raise
     return found
+
+
+def _checkpoints_of(plan: Plan) -> tuple[dict[str, Checkpoint], list[Finding]]:
+    """Model folders on this machine; what makes one unusable is a finding of its own."""
+    found: dict[str, Checkpoint] = {}
+    unreadable = []
+    for llm in plan.llms if plan.target is not Target.LOCAL else ():
+        folder = local_folder(llm)
+        if folder is None or not any(folder.glob("*.safetensors")):
+            continue  # a folder with a config.json alone is planned with, and built from later
+        try:
+            found[llm.name] = read_checkpoint(folder)
+        except ModelSourceError as error:
+            unreadable.append(
+                Finding(
+                    id="checkpoint.unreadable",
+                    severity="error",
+                    message=f"{llm.name}: {error.message}",
+                    remedy="; or ".join(error.remedies),
+                )
+            )
+    return found, unreadable
 
 
 def refuse_errors(findings: list[Finding]) -> None:
