@@ -2,20 +2,35 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import openvino_genai
 import pytest
+from tests.support.engine_jobs import job, limits
+from tests.support.reference_lm import ReferenceLm
 from tests.support.tiny_gguf import write_tiny_gguf
 
+from trtbuild.serve.local.tensorrtllm.engine import Engine
 from trtbuild.serve.local.tensorrtllm.limits import LoadRefused
-from trtbuild.serve.local.tensorrtllm.weights import find_weights, read_gguf_header
+from trtbuild.serve.local.tensorrtllm.settings import Settings
+from trtbuild.serve.local.tensorrtllm.weights import (
+    GGUF_ARCHITECTURES,
+    Weights,
+    find_weights,
+    read_gguf_header,
+)
+from trtbuild.serve.local.tensorrtllm.worker import make_pipeline
 
 
 def test_the_header_says_architecture_and_context(tmp_path: Path) -> None:
     header = read_gguf_header(write_tiny_gguf(tmp_path / "m.gguf", architecture="qwen2", context=1234))
-    assert header["general.architecture"] == "qwen2"
-    assert header["qwen2.context_length"] == 1234
-    assert header["qwen2.rope.freq_base"] == 10000.0
-    assert header["tokenizer.ggml.model"] == "gpt2"
+    assert header.entries["general.architecture"] == "qwen2"
+    assert header.entries["qwen2.context_length"] == 1234
+    assert header.entries["qwen2.rope.freq_base"] == 10000.0
+    assert header.entries["tokenizer.ggml.model"] == "gpt2"
+    assert header.tensors["blk.1.attn_q.weight"] == 1  # float16
+    assert header.tensors["output_norm.weight"] == 0  # float32
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
@@ -56,3 +71,69 @@ def test_a_file_that_ends_inside_its_header(tmp_path: Path) -> None:
     (tmp_path / "cut.gguf").write_bytes(whole[:700])
     with pytest.raises(LoadRefused, match="damaged"):
         read_gguf_header(tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tokenizer": "llama"}, "a tokenizer of kind 'llama'"),  # SentencePiece
+        ({"rope_scaling": "yarn"}, "scales its rotary positions"),
+        ({"rope_freqs": True}, "scales its rotary positions"),  # as Llama 3.1 and later
+        ({"norm_type": np.float64}, "tensors of GGML type 28"),
+    ],
+)
+def test_what_the_engine_would_read_wrongly_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    write_tiny_gguf(tmp_path / "model.gguf", **changes)
+    with pytest.raises(LoadRefused, match=words):
+        find_weights(tmp_path)
+
+
+def generate(weights: Path, tokens: int, **changes: Any) -> tuple[list[int], list[int], list[float]]:
+    """Prompt, new ids and their log probabilities, by the engine in this process."""
+    bounds = limits()
+    engine = Engine(make_pipeline(Settings(weights, bounds, 0.1, 0, False)), bounds)
+    request = job(1, 6, tokens, log_probs=True, **changes)
+    engine.submit(request)
+    ids: list[int] = []
+    log_probs: list[float] = []
+    while engine.busy:
+        for event in engine.step():
+            ids += event.beams[0]
+            log_probs += (event.log_probs or [[]])[0]
+    return request.prompt.tolist(), ids, log_probs
+
+
+@pytest.mark.parametrize("architecture", GGUF_ARCHITECTURES)
+def test_the_engine_computes_what_the_file_means(tmp_path: Path, architecture: str) -> None:
+    path = write_tiny_gguf(tmp_path / "model.gguf", architecture=architecture)
+    reference = ReferenceLm(path)
+    context, ids, log_probs = generate(path, 12)
+    assert len(ids) == 12
+    for token, log_prob in zip(ids, log_probs, strict=True):
+        expected = reference.log_probs(context)
+        assert expected[token] == pytest.approx(log_prob, abs=0.02)  # the engine may compute in 16 bit
+        assert expected[token] > expected.max() - 0.05  # greedy
+        context.append(token)
+
+
+def test_an_ir_folder_gives_what_its_gguf_gave(tmp_path: Path) -> None:
+    """OpenVINO GenAI writes the IR that it makes of a GGUF; beside it lies TensorRT-LLM's config.json."""
+    (tmp_path / "source").mkdir()
+    gguf = write_tiny_gguf(tmp_path / "source" / "model.gguf")
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.num_kv_blocks = 4
+    save = {"enable_save_ov_model": True}
+    openvino_genai.ContinuousBatchingPipeline(str(gguf), scheduler, "CPU", save)
+    engine = tmp_path / "engine"
+    engine.mkdir()
+    for file in gguf.parent.glob("openvino_model.*"):
+        file.rename(engine / file.name)
+    (engine / "config.json").write_text('{"build_config": {}}')
+    weights = find_weights(engine)
+    assert weights == Weights(engine, None)
+    _, ids, log_probs = generate(weights.path, 12)
+    _, expected_ids, expected = generate(gguf, 12)
+    assert ids == expected_ids
+    assert log_probs == pytest.approx(expected, abs=0.02)

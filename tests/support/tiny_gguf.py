@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,10 @@ def write_tiny_gguf(
     kv_heads: int = 2,
     context: int = 4096,
     seed: int = 0,
+    tokenizer: str = "gpt2",
+    rope_scaling: str = "",
+    rope_freqs: bool = False,
+    norm_type: Any = np.float32,
 ) -> Path:
     """A random model with a byte-level vocabulary of 259 tokens, in float16.
 
@@ -49,10 +54,12 @@ def write_tiny_gguf(
     writer.add_key_length(head_size)
     writer.add_rope_dimension_count(head_size)
     writer.add_rope_freq_base(10000.0)
+    if rope_scaling:
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope_scaling))
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_file_type(1)  # mostly float16
     writer.add_vocab_size(VOCAB)
-    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_model(tokenizer)
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list([*SPECIAL, *byte_tokens()])
     writer.add_token_types([3] * len(SPECIAL) + [1] * 256)  # control, normal
@@ -65,11 +72,13 @@ def write_tiny_gguf(
         writer.add_tensor(name, (random.standard_normal((rows, columns)) * scale).astype(np.float16))
 
     def vector(name: str, size: int, value: float) -> None:
-        writer.add_tensor(name, np.full(size, value, np.float32))
+        writer.add_tensor(name, np.full(size, value, norm_type))
 
     matrix("token_embd.weight", VOCAB, hidden, 1.0)
     matrix("output.weight", VOCAB, hidden, 0.3)
     vector("output_norm.weight", hidden, 1.0)
+    if rope_freqs:
+        vector("rope_freqs.weight", head_size // 2, 1.0)
     for layer in range(layers):
         at = f"blk.{layer}."
         vector(at + "attn_norm.weight", hidden, 1.0)

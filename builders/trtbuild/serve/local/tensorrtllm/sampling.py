@@ -41,7 +41,11 @@ def generation_config(job: Job) -> Any:
         config.stop_token_ids = set(stop_ids)
         config.eos_token_id = min(stop_ids)  # the engine asks that it is one of them; which one is the same
     else:
-        config.ignore_eos = True  # an unset id would be filled from the model's own defaults
+        # Ids that are not set would be filled from the model's own defaults, which may be none (-1).
+        config.ignore_eos = True
+        config.stop_token_ids = {0}
+        config.eos_token_id = 0
+        config.min_new_tokens = 0  # would hold back id 0
     if sampling.guide_type:
         config.structured_output_config = structured_output(sampling)
     if sampling.beam_width > 1:

@@ -18,6 +18,9 @@ CONVERT = (
     "optimum-cli export openvino --model MODEL --weight-format int4 FOLDER"
 )
 
+# GGML's type numbers (gguf-py constants.py, GGMLQuantizationType).
+GGUF_TENSOR_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K"}
+
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9  # gguf-py constants.py, GGUFValueType
 
@@ -55,38 +58,72 @@ def find_weights(engine_dir: Path) -> Weights:
 
 def _gguf_weights(path: Path) -> Weights:
     header = read_gguf_header(path)
-    architecture = header.get("general.architecture")
+    architecture = header.entries.get("general.architecture")
     if architecture not in GGUF_ARCHITECTURES:
         known = ", ".join(GGUF_ARCHITECTURES)
         raise LoadRefused(
             f"{path.name} has the architecture {architecture!r}; the CPU engine builds {known}. {CONVERT}"
         )
-    context = header.get(f"{architecture}.context_length")
+    tokenizer = header.entries.get("tokenizer.ggml.model")
+    if tokenizer != "gpt2":  # gguf_tokenizer.cpp reads no other
+        raise LoadRefused(
+            f"{path.name} has a tokenizer of kind {tokenizer!r}; the CPU engine reads byte-level BPE "
+            f"('gpt2') out of a GGUF. {CONVERT}"
+        )
+    scaling = header.entries.get(f"{architecture}.rope.scaling.type", "none")
+    if scaling != "none" or "rope_freqs.weight" in header.tensors:  # gguf_modeling.cpp knows the base alone
+        raise LoadRefused(
+            f"{path.name} scales its rotary positions, which the CPU engine leaves out when it reads a GGUF, "
+            f"so that long prompts would come out wrong. {CONVERT}"
+        )
+    odd = {kind for kind in header.tensors.values() if kind not in GGUF_TENSOR_TYPES}
+    if odd:
+        raise LoadRefused(
+            f"{path.name} holds tensors of GGML type {', '.join(map(str, sorted(odd)))}; the CPU engine "
+            f"reads {', '.join(GGUF_TENSOR_TYPES.values())}. Quantise to one of these. {CONVERT}"
+        )
+    context = header.entries.get(f"{architecture}.context_length")
     return Weights(path, context if isinstance(context, int) else None)
 
 
-def read_gguf_header(path: Path) -> dict[str, Any]:
-    """The scalar and text entries of a GGUF file's header; arrays (the vocabulary) are skipped.
+@dataclass(frozen=True)
+class GgufHeader:
+    """``entries``: scalars and texts by key. ``tensors``: GGML type number by name."""
+
+    entries: dict[str, Any]
+    tensors: dict[str, int]
+
+
+def read_gguf_header(path: Path) -> GgufHeader:
+    """A GGUF file's header; arrays (the vocabulary) are skipped.
 
     Raises:
         LoadRefused: when the file is no GGUF of version 2 or 3, or ends inside its header.
     """
-    entries: dict[str, Any] = {}
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise LoadRefused(f"{path.name} is not a GGUF file")
-            version, _tensors, count = _unpack(file, "<IQQ")
+            version, tensor_count, entry_count = _unpack(file, "<IQQ")
             if version not in (2, 3):
                 raise LoadRefused(f"{path.name} is GGUF version {version}; 2 and 3 can be read")
-            for _ in range(count):
-                key = _text(file)
-                value = _value(file, _unpack(file, "<I")[0])
-                if value is not None:
-                    entries[key] = value
+            entries = dict(_entry(file) for _ in range(entry_count))
+            tensors = dict(_tensor(file) for _ in range(tensor_count))
     except (struct.error, UnicodeDecodeError, KeyError) as error:
         raise LoadRefused(f"{path.name} is damaged: its header cannot be read ({error})") from error
-    return entries
+    return GgufHeader({key: value for key, value in entries.items() if value is not None}, tensors)
+
+
+def _entry(file: BinaryIO) -> tuple[str, Any]:
+    key = _text(file)
+    return key, _value(file, _unpack(file, "<I")[0])
+
+
+def _tensor(file: BinaryIO) -> tuple[str, int]:
+    name = _text(file)
+    (dimensions,) = _unpack(file, "<I")
+    *_, kind, _offset = _unpack(file, f"<{dimensions}QIQ")
+    return name, kind
 
 
 def _unpack(file: BinaryIO, layout: str) -> tuple[Any, ...]:
