@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from trtbuild.build.vision_weights import write_vision_assets
-from trtbuild.plan.model import LlmPlan
-from trtbuild.prepare import Prepared
+from trtbuild.errors import ModelSourceError
+from trtbuild.plan.model import LlmPlan, VisionPlan
+from trtbuild.prepare import Prepared, vision_files
 from trtbuild.repository.compose import compose
 from trtbuild.repository.names import NameScheme
 from trtbuild.repository.update import WriteReport
@@ -58,10 +59,22 @@ def gather(
         if isinstance(model, LlmPlan):
             if (folder := _tokenizer(model, scratch / model.name)) is not None:
                 assets[model.name] = folder
-        elif all(network.model in weights for network in model.networks):
-            assets[model.name], served = write_vision_assets(model, weights, scratch / model.name)
+        elif files := _vision_files(model, weights):
+            assets[model.name], served = write_vision_assets(model, files, scratch / model.name)
             weights.update(served)
     return assets, weights
+
+
+def _vision_files(vision: VisionPlan, known: Mapping[str, Path]) -> dict[str, Path]:
+    """The networks' files where they can be had here; a repository for another machine may go without."""
+    if all(network.model in known for network in vision.networks):
+        return {network.model: known[network.model] for network in vision.networks}
+    try:
+        return vision_files(vision)
+    except ModelSourceError:
+        if vision.weights_path is not None:
+            raise
+        return {}
 
 
 def _tokenizer(llm: LlmPlan, scratch: Path) -> Path | None:

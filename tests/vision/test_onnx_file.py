@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.tiny_onnx import FLOAT, node, onnx_bytes
 
-from trtbuild.build.onnx_file import metadata, with_best
+from trtbuild.build.onnx_file import read_facts, with_best
 from trtbuild.errors import ModelSourceError
 
 SHAPE = ("n", "t", 5)
@@ -21,7 +21,8 @@ def test_metadata_is_read_as_it_was_written(
 ) -> None:
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
     path.write_bytes(onnx_bytes(*IDENTITY, metadata=entries))
-    assert metadata(path) == entries
+    facts = read_facts(path)
+    assert (facts.metadata, facts.outputs, facts.opset) == (entries, ("y",), 13)
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"no protobuf", b"\x3a\xff\xff\xff\x7f"])
@@ -29,7 +30,7 @@ def test_other_files_are_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(data)
     with pytest.raises(ModelSourceError, match="is no ONNX file"):
-        metadata(path)
+        read_facts(path)
 
 
 def test_the_best_are_chosen_inside_the_graph() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.support.pages import packaged
 from tests.support.tiny_onnx import FLOAT, node, onnx_bytes
 
-from trtbuild.build.vision_weights import ocr_assets, write_vision_assets
+from trtbuild.build.vision_weights import ocr_assets, served_network, write_vision_assets
 from trtbuild.catalog.vision import pipeline
 from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.plan.vision import plan_vision
@@ -26,6 +26,13 @@ def test_a_recogniser_without_alphabet_is_refused(tmp_path: Path) -> None:
     recogniser.write_bytes(onnx_bytes(*IDENTITY))
     with pytest.raises(ModelSourceError, match="no alphabet"):
         ocr_assets({"rec": recogniser})
+
+
+def test_a_recogniser_of_another_kind_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "rec.onnx"
+    other.write_bytes(onnx_bytes(*IDENTITY, metadata={"character": "a"}))
+    with pytest.raises(ModelSourceError, match="has the outputs y and opset 13"):
+        served_network(pipeline("ocr").network("rec"), other)
 
 
 def test_the_packaged_networks_are_served_with_their_alphabet(tmp_path: Path) -> None:

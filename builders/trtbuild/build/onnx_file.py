@@ -7,36 +7,55 @@ Field numbers are those of ``onnx/onnx.proto``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild.errors import ModelSourceError
 
+LAST_OPSET = 17  # of with_best: from 18 on ReduceMax takes its axes as an input
+
 _VARINT, _LENGTH, _FIXED64, _FIXED32 = 0, 2, 1, 5  # wire types
-_MODEL_GRAPH, _MODEL_METADATA, _GRAPH_NODE, _GRAPH_OUTPUT = 7, 14, 1, 12
+_MODEL_GRAPH, _MODEL_OPSET, _MODEL_METADATA, _GRAPH_NODE, _GRAPH_OUTPUT = 7, 8, 14, 1, 12
 _FLOAT, _INT64 = 1, 7  # TensorProto.DataType
 _ATTRIBUTE_INT, _ATTRIBUTE_INTS = 2, 7  # AttributeProto.AttributeType
 
 
-def metadata(path: Path) -> dict[str, str]:
-    """The ``metadata_props`` of an ONNX file.
+@dataclass(frozen=True)
+class OnnxFacts:
+    """What is read of an ONNX file.
+
+    ``opset`` is the version of the standard operators; ``metadata`` are its ``metadata_props``.
+    """
+
+    opset: int
+    outputs: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+
+def read_facts(path: Path) -> OnnxFacts:
+    """Reads an ONNX file's facts; its weights are passed over.
 
     Raises:
-        ModelSourceError: if the file is no protobuf message.
+        ModelSourceError: if the file is no such protobuf message.
     """
-    found = {}
+    opset, outputs, properties = 0, [], {}
     try:
         for number, value in _fields(memoryview(path.read_bytes())):
-            if number == _MODEL_METADATA:
-                entry = {key: bytes(part).decode("utf-8") for key, part in _fields(value)}
-                found[entry.get(1, "")] = entry.get(2, "")
+            if number == _MODEL_GRAPH:
+                infos = [info for field, info in _fields(value) if field == _GRAPH_OUTPUT]
+                outputs += [_text(info, 1) for info in infos]
+            elif number == _MODEL_OPSET:
+                opset = opset if _text(value, 1) else _integers(value).get(2, 0)
+            elif number == _MODEL_METADATA:
+                properties[_text(value, 1)] = _text(value, 2)
     except (IndexError, ValueError) as error:
-        raise ModelSourceError(f"{path} is no ONNX file: {error}") from error
-    return found
+        raise ModelSourceError(f"{path} is no ONNX file: {error!r}") from error
+    return OnnxFacts(opset, tuple(outputs), properties)
 
 
 def with_best(model: bytes, scores: str) -> bytes:
-    """An ONNX model (opset 11 to 17) with two more outputs that summarise one of its own.
+    """An ONNX model (opset 11 to `LAST_OPSET`) with two more outputs that summarise one of its own.
 
     Args:
         model: the file's content.
@@ -57,7 +76,20 @@ def with_best(model: bytes, scores: str) -> bytes:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Number and content of each length-delimited field; others are skipped."""
+    """Number and content of each length-delimited field."""
+    return ((number, value) for number, value in _all_fields(data) if isinstance(value, memoryview))
+
+
+def _text(data: memoryview, number: int) -> str:
+    """A string field, empty where it is not set."""
+    return next((bytes(value).decode("utf-8") for field, value in _fields(data) if field == number), "")
+
+
+def _integers(data: memoryview) -> dict[int, int]:
+    return {number: value for number, value in _all_fields(data) if isinstance(value, int)}
+
+
+def _all_fields(data: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     at = 0
     while at < len(data):
         key, at = _read_varint(data, at)
@@ -69,7 +101,8 @@ def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
             yield number, data[at : at + size]
             at += size
         elif kind == _VARINT:
-            _, at = _read_varint(data, at)
+            value, at = _read_varint(data, at)
+            yield number, value
         elif kind in (_FIXED32, _FIXED64):
             at += 4 if kind == _FIXED32 else 8
         else:

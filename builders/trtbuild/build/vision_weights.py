@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from trtbuild.build.onnx_file import metadata, with_best
+from trtbuild.build.onnx_file import LAST_OPSET, read_facts, with_best
 from trtbuild.catalog.vision import NetworkRow, pipeline
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.model import VisionPlan
@@ -26,7 +26,7 @@ def ocr_assets(weights: Mapping[str, Path]) -> dict[str, bytes]:
     Raises:
         ModelSourceError: if the recogniser carries no alphabet.
     """
-    alphabet = metadata(weights["rec"]).get("character")
+    alphabet = read_facts(weights["rec"]).metadata.get("character")
     if not alphabet:
         raise ModelSourceError(
             f"{weights['rec']} has no alphabet in its metadata (key `character`): its labels cannot be read",
@@ -40,8 +40,19 @@ def served_network(row: NetworkRow, path: Path) -> bytes | None:
 
     A recogniser scores 18,710 characters at each step; its best ones are chosen inside the graph, so that
     12 bytes a step leave the device and pass through shared memory instead of 75 KB.
+
+    Raises:
+        ModelSourceError: if the graph is not one to which that can be added.
     """
-    return None if row.best_of is None else with_best(path.read_bytes(), row.best_of)
+    if row.best_of is None:
+        return None
+    facts = read_facts(path)
+    if row.best_of not in facts.outputs or facts.opset > LAST_OPSET:
+        raise ModelSourceError(
+            f"{path} has the outputs {', '.join(facts.outputs)} and opset {facts.opset}; "
+            f"a recogniser with the output {row.best_of} and an opset up to {LAST_OPSET} is expected",
+        )
+    return with_best(path.read_bytes(), row.best_of)
 
 
 def write_vision_assets(
