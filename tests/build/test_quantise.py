@@ -95,7 +95,7 @@ def command(qformat: str, tp: int, *, target: Target = Target.ENGINE, kv_dtype: 
 
     quant = {"int4_awq": "awq", "fp8": "fp8", "int8_sq": "int8-sq"}[qformat]
     recipe = Recipe("quantise", quant, 128, calibration_samples=4, calibration_tokens=48, quantiser="cpu")
-    llm = llm_plan(quant=quant, tp=tp, kv_dtype=kv_dtype)
+    llm = llm_plan(quant=quant, tp=tp, kv_dtype=kv_dtype, weights_bytes=400_000 // tp)
     made = llm_commands(llm, target=target, version="1.2.1", model_type="llama", recipe=recipe)
     return next(command for command in made if command.step is Step.QUANTISE)
 

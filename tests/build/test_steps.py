@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def product_files(command: Command) -> dict[str, str]:
 
 
 def job(**changes: Any) -> Job:
-    llm = llm_plan(tp=2, **changes)
+    llm = llm_plan(tp=2, weights_bytes=14, **changes)  # the fakes write 7 bytes a rank
     recipe = Recipe("convert", "awq", 128, source_quant="W4A16_GPTQ", revision=COMMIT)
     commands = llm_commands(
         llm, target=Target.ENGINE, version=VERSION, model_type="qwen2", recipe=recipe, examples="/examples"
@@ -192,6 +192,38 @@ def test_a_step_that_fails_leaves_nothing_that_looks_finished(
     monkeypatch.delenv("FAKE_FAULT")
     done = STEPS.index(step)
     assert states(build(work)) == ["cached"] * done + ["done"] * (3 - done)
+
+
+def test_a_product_that_is_far_too_small_is_not_taken(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = job()
+    large = replace(made, commands=tuple(replace(command, least_bytes=10_000) for command in made.commands))
+    with pytest.raises(BuildError, match=r"holds \d+ bytes; at least 10000 were expected"):
+        build(tmp_path / "w", large)
+    assert not (tmp_path / "w" / "source").exists()
+
+
+def test_an_interrupted_build_ends_what_its_place_left_running(tools: Path, tmp_path: Path) -> None:
+    swept: list[str] = []
+
+    @dataclass(frozen=True)
+    class Sweeping(Tools):
+        def sweep(self, command: Command, work: Path) -> None:
+            swept.append(command.step.value)
+
+    def interrupt(line: str) -> None:
+        if line == "HALF convert":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "w", place=Sweeping(python="python3"), on_line=interrupt)
+    assert swept == [
+        "fetch",
+        "convert",
+        "convert",
+    ]  # before each step, and after the one that was interrupted
+    assert states(build(tmp_path / "w")) == ["cached", "done", "done"]
 
 
 def test_the_message_of_a_failure_ends_with_its_last_lines(

@@ -110,6 +110,7 @@ class Command:
     inputs: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     needs_gpu: bool = False
+    least_bytes: int = 0  # of all files of the product together
 
     @property
     def partial(self) -> str:
@@ -167,6 +168,13 @@ def _rank_files(tp: int, suffix: str) -> tuple[str, ...]:
     return tuple(f"rank{rank}.{suffix}" for rank in range(tp))
 
 
+def _least_bytes(llm: LlmPlan) -> int:
+    """Half of the planned weights on all ranks: less means that layers are missing, whatever the estimate's
+    error.
+    """
+    return llm.weights_bytes * llm.tp // 2
+
+
 def _checkpoint_facts(llm: LlmPlan, quant_algo: str | None) -> tuple[Fact, ...]:
     kv_algo = {"int8": "INT8", "fp8": "FP8"}.get(llm.kv_dtype)
     return (
@@ -194,6 +202,7 @@ def _convert(llm: LlmPlan, version: str, model_type: str, recipe: Recipe, exampl
         product="checkpoint",
         expects=("config.json", *_rank_files(llm.tp, "safetensors")),
         facts=_checkpoint_facts(llm, recipe.source_quant or find_format(recipe.quant).algo),
+        least_bytes=_least_bytes(llm),
         inputs=tuple(inputs),
     )
 
@@ -222,6 +231,7 @@ def _quantise(llm: LlmPlan, version: str, recipe: Recipe, examples: str, hf_expo
         facts=facts,
         inputs=("source", "calibration"),
         needs_gpu=recipe.quantiser == "container",
+        least_bytes=_least_bytes(llm),
     )
 
 
@@ -284,4 +294,5 @@ def _compile(llm: LlmPlan, version: str, recipe: Recipe) -> Command:
         ),
         inputs=(checkpoint, *(f"loras/{name}" for name, _ in recipe.loras)),
         needs_gpu=True,
+        least_bytes=_least_bytes(llm),
     )

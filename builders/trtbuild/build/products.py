@@ -22,6 +22,12 @@ def check_product(folder: Path, command: Command) -> None:
                 f"{command.step.value} ended without an error, but {folder} has no {pattern} that is not "
                 "empty"
             )
+    size_bytes = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    if size_bytes < command.least_bytes:
+        raise BuildError(
+            f"{command.step.value} ended without an error, but {folder} holds {size_bytes} bytes; at least "
+            f"{command.least_bytes} were expected, half of the planned weights"
+        )
     for fact in command.facts:
         _check_fact(folder, fact)
 

@@ -204,15 +204,21 @@ def _run(
     place.sweep(command, work)
     _remove(partial)
     started = time.monotonic()
-    run_child(
-        place.argv(command, work),
-        cwd=work,
-        environment=place.environment(command),
-        log=work / "logs" / f"{command.label}.log",
-        what=f"{work.name}: {command.label}",
-        on_line=on_line,
-        held_fd=lock_fd,
-    )
+    try:
+        run_child(
+            place.argv(command, work),
+            cwd=work,
+            environment=place.environment(command),
+            log=work / "logs" / f"{command.label}.log",
+            what=f"{work.name}: {command.label}",
+            on_line=on_line,
+            held_fd=lock_fd,
+        )
+    except BuildError:
+        raise
+    except BaseException:
+        place.sweep(command, work)  # a container goes on when its client is gone
+        raise
     check_product(partial, command)
     _commit(work, command, key)
     return time.monotonic() - started
