@@ -33,9 +33,11 @@ class Change:
     plan: Plan
 
     def finding(self) -> Finding:
+        llms = self.plan.llms
         carried = ", ".join(
-            f"{llm.name} {llm.max_batch_size} at once with {llm.max_seq_len} tokens each"
-            for llm in self.plan.llms
+            (f"{llm.name} " if len(llms) > 1 else "")
+            + f"{llm.max_batch_size} at once with {llm.max_seq_len} tokens each"
+            for llm in llms
         )
         return Finding(
             id=self.id, severity="info", message=f"{self.what}: fits ({carried})", remedy=self.flag
