@@ -14,7 +14,7 @@ def check_bias(subject: Subject) -> Iterator[Finding]:
     if subject.llm.kv_dtype == "fp8" and subject.architecture.qkv_bias:
         yield subject.finding(
             "kv.bias",
-            "error",
+            "error" if subject.context.plan.target is Target.ENGINE else "warning",
             f"an FP8 KV cache with {subject.architecture.model_type}: its q, k and v have biases, which "
             "push keys "
             "past what one FP8 scale a layer can hold, and the answers break",

@@ -35,7 +35,7 @@ def check_ram(subject: Subject) -> Iterator[Finding]:
             f"converting {gib(source)} of weights takes about {gib(need)} of host RAM "
             f"({_WEIGHT_COPIES} × weights + {gib(_BUILD_MARGIN_BYTES)}), and this machine has "
             f"{gib(host.ram_bytes)}",
-            "build on a machine with more memory (`trtbuild build --where script` writes the commands)",
+            "run the repository's build_engines.sh on a machine with more memory",
             "take a published checkpoint in the wanted format, which is smaller than the 16-bit one",
         )
 
@@ -56,7 +56,7 @@ def check_disk(subject: Subject) -> Iterator[Finding]:
             f"{gib(copies * product)} + "
             f"{gib(_DISK_MARGIN_BYTES)} = {gib(need)}, and {gib(host.disk_free_bytes)} are free",
             f"free {gib(need - host.disk_free_bytes)}",
-            "point --build-dir at another file system",
+            "build on another file system",
         )
 
 
