@@ -16,12 +16,23 @@ if TYPE_CHECKING:
 
 
 class Builder:
-    """The request under construction, as ``message``."""
+    """The request under construction, as ``message``.
 
-    def __init__(self, model: ModelDescription, request_id: str) -> None:
+    Args:
+        model: for which it is.
+        request_id: its id.
+        stencil: a builder whose inputs, outputs and parameters are taken over.
+    """
+
+    def __init__(self, model: ModelDescription, request_id: str, stencil: Builder | None = None) -> None:
         self.model = model
-        self.message: Message = service_pb2.ModelInferRequest(model_name=model.name, id=request_id)
+        self.message: Message = service_pb2.ModelInferRequest()
         self.given: set[str] = set()
+        if stencil is not None:
+            self.message.CopyFrom(stencil.message)
+            self.given |= stencil.given
+        self.message.model_name = model.name
+        self.message.id = request_id
 
     def put(self, name: str, values: Sequence[Any]) -> None:
         """Adds an input of flat values, shaped as the model declares it."""

@@ -86,18 +86,17 @@ class Decoder:
             self.final = True
         self.heard = True
         outputs, raws = response.outputs, response.raw_output_contents
-        count = len(outputs)
-        if count == 0:
-            return []
-        if count == 1 and self._plain is not None and len(raws) == 1:
-            output, raw = outputs[0], raws[0]
+        if self._plain is not None and len(raws) == 1:  # nearly every response: one string
+            raw, output = raws[0], outputs[0]
             if output.name == "text_output" and output.datatype == "BYTES" and _tensors.is_one(raw):
                 self._responses += 1
                 text = self._plain(raw[4:])
                 return [TextDelta(text)] if text else []
-        return self._read(
-            outputs, raws if len(raws) == count else [_tensors.contents(output) for output in outputs]
-        )
+        if not outputs:
+            return []
+        if len(raws) != len(outputs):
+            raws = [_tensors.contents(output) for output in outputs]
+        return self._read(outputs, raws)
 
     def end(self, reason: FinishReason | None = None) -> list[Event]:
         """Ends the request: what was held comes out, and every answer gets its finish.

@@ -82,7 +82,7 @@ def build(
         raise UnsupportedError(
             f"{model.name} generates no text that this client knows of; call it with infer() or ocr()"
         )
-    builder = Builder(model, request_id)
+    builder = Builder(model, request_id, _stencil(model, stream))
     input_ids = _put_prompt(builder, wish, codec)
     for name, value in wish.params.items():
         if value is None or name in CARRIAGE:
@@ -92,11 +92,11 @@ def build(
             _put_row(builder, row, value, codec)
         else:
             _SPECIAL[name](builder, value, codec)
-    _put_mode(builder, stream=stream, timeout_ms=timeout_ms)
+    if timeout_ms is not None and "timeout_ms" in model.inputs and "timeout_ms" not in builder.given:
+        builder.put("timeout_ms", [min(timeout_ms, 2**31 - 1)])
     if model.kind is ModelKind.ENGINE and codec is not None:
         _put_ends(builder, codec)
-    if model.kind is ModelKind.FRONT:
-        _put_outputs(builder, wish)
+    _check_length(builder)
     return Built(builder.message, _decoder(model, wish, request_id, input_ids, codec, stream=stream))
 
 
@@ -158,6 +158,9 @@ def _put_row(builder: Builder, row: Row, value: Any, codec: Codec | None) -> Non
     found = next((name for name in names if name in builder.model.inputs), None)
     if found is not None:
         builder.put(found, values)
+        if row.name == "logprobs" and kind is ModelKind.FRONT and value:
+            for name in ("cum_log_probs", "output_log_probs"):
+                builder.message.outputs.add(name=name)
     elif row.name != "stop" and (row.neutral is None or value != row.neutral):  # stops can be looked for here
         raise UnsupportedError(
             f"{builder.model.name} ({kind.value}) has no input for {row.name!r}, {' or '.join(names)}"
@@ -214,8 +217,11 @@ def _put_lora(builder: Builder, value: str | int, codec: Codec | None) -> None:
 
 
 def _put_token_ids(builder: Builder, value: bool, codec: Codec | None) -> None:
-    if value and builder.model.kind is not ModelKind.ENGINE and "token_ids" not in builder.model.outputs:
+    if not value or builder.model.kind is ModelKind.ENGINE:
+        return
+    if "token_ids" not in builder.model.outputs:
         raise UnsupportedError(f"{builder.model.name} does not give token ids")
+    builder.message.outputs.add(name="token_ids")
 
 
 def _put_priority(builder: Builder, value: int, codec: Codec | None) -> None:
@@ -240,25 +246,44 @@ _SPECIAL: Final[dict[str, Callable[[Builder, Any, Any], None]]] = {
 }
 
 
-def _put_mode(builder: Builder, *, stream: bool, timeout_ms: int | None) -> None:
-    model = builder.model
-    for name, spec in model.inputs.items():
-        if not spec.optional and name in ("max_tokens", "request_output_len") and name not in builder.given:
-            raise UsageError(f"{model.name} has no default length: give max_tokens")
+_FLAGS: Final = (
+    "exclude_input_in_output",
+    "sampling_param_exclude_input_from_output",
+    "return_finish_reason",
+    "return_num_input_tokens",
+    "return_num_output_tokens",
+)
+_OUTPUTS: Final = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens")
+
+
+def _stencil(model: ModelDescription, stream: bool) -> Builder:
+    """What every request to this model says: how it is to answer, and with which outputs."""
+    made: Builder | None = model.stencils.get(stream)
+    if made is not None:
+        return made
+    made = Builder(model, "")
     if stream:
-        builder.flag("stream")
-        builder.flag("streaming")
-        builder.message.parameters["triton_enable_empty_final_response"].bool_param = True
-    for name in (
-        "exclude_input_in_output",
-        "sampling_param_exclude_input_from_output",
-        "return_finish_reason",
-    ):
-        builder.flag(name)
-    for name in ("return_num_input_tokens", "return_num_output_tokens"):
-        builder.flag(name)
-    if timeout_ms is not None and "timeout_ms" in model.inputs and "timeout_ms" not in builder.given:
-        builder.put("timeout_ms", [min(timeout_ms, 2**31 - 1)])
+        made.flag("stream")
+        made.flag("streaming")
+        made.message.parameters["triton_enable_empty_final_response"].bool_param = True
+    if (
+        model.kind is ModelKind.FRONT
+    ):  # does as the flags say by itself, and sends ids only when they are named
+        for name in _OUTPUTS:
+            if name in model.outputs:
+                made.message.outputs.add(name=name)
+    else:
+        for name in _FLAGS:
+            made.flag(name)
+    model.stencils[stream] = made
+    return made
+
+
+def _check_length(builder: Builder) -> None:
+    for name in ("max_tokens", "request_output_len"):
+        spec = builder.model.inputs.get(name)
+        if spec is not None and not spec.optional and name not in builder.given:
+            raise UsageError(f"{builder.model.name} has no default length: give max_tokens")
 
 
 def _put_ends(builder: Builder, codec: Codec) -> None:
@@ -274,21 +299,6 @@ def _put_ends(builder: Builder, codec: Codec) -> None:
             and "stop_words_list" not in builder.given
         ):
             _put_word_list(builder, "stop_words_list", [[id_] for id_ in ends[1:]])
-
-
-_ALWAYS: Final = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens")
-
-
-def _put_outputs(builder: Builder, wish: Wish) -> None:
-    """Names the outputs of a front, which sends ids only when they are named."""
-    wanted = list(_ALWAYS)
-    if wish.params.get("token_ids"):
-        wanted.append("token_ids")
-    if wish.params.get("logprobs"):
-        wanted += ["cum_log_probs", "output_log_probs"]
-    for name in wanted:
-        if name in builder.model.outputs:
-            builder.message.outputs.add(name=name)
 
 
 def _decoder(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ class ModelDescription:
     cancel: Cancel
     steps: tuple[str, ...] = ()  # models of an ensemble
     priority_levels: int = 0
+    stencils: dict[bool, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What every request says, by whether it streams; filled by ``_request``."""
 
     @property
     def streaming(self) -> bool:

@@ -1,0 +1,25 @@
+"""Rather a smaller answer than none: a degrade chain, and answers that say which step they came from."""
+
+import sys
+
+from tritonstream import Client, Degrade, Refused, Timeouts
+
+
+def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b", smaller: str = "smollm2-135m") -> None:
+    chain = [
+        Degrade(model=smaller, name="fast mode"),
+        Degrade(max_tokens=32, name="short answer"),
+        Degrade(refuse=True),
+    ]
+    with Client(url, degrade=chain, timeouts=Timeouts(first_token_s=1.0)) as client:
+        try:
+            answer = client.generate(model, "What is a KV cache?", max_tokens=200)
+        except Refused as refused:
+            print(f"Please come back later ({refused.message}).")
+            return
+        note = f" [{answer.origin.step_name}]" if answer.origin is not None and answer.degraded else ""
+        print(answer.text + note)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,98 @@
+"""The examples run, against fake servers, and say what they should."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritonstream import ModelKind
+from tritonstream.testing import FakeModel, FakePage, Fault
+
+EXAMPLES = Path(__file__).parents[2] / "clients" / "examples"
+
+
+@pytest.fixture
+def example(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs an example's main with arguments; returns what it printed."""
+
+    def run(name: str, *args: str) -> str:
+        runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](*args)
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_streaming_chat(example: Any, serve: Any) -> None:
+    printed = example("streaming_chat", serve(llm=FakeModel()).url, "llm")
+    assert printed.startswith("Hello, world!\n[stop] 7 + 4 tokens, first after ")
+
+
+def test_concurrent_requests(example: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel(reply=["one", "two"], first_token_s=0.1))
+    printed = example("concurrent_requests", server.url, "llm")
+    assert printed.startswith("200 answers, 400 tokens in ")
+    assert len(server.served) == 200
+
+
+def test_cancel(example: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel(reply=["x"] * 300, between_tokens_s=0.01))
+    printed = example("cancel", server.url, "llm").splitlines()
+    assert printed[1] == "left after 'x'"
+    assert printed[2].startswith("cancelled after ")
+    assert server.wait_for(lambda: [served.end for served in server.served] == ["cancelled"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("between_s", "expected"), [(0.0, "in time: 'xxx'"), (0.4, "too late; until then: 'x")]
+)
+def test_deadline(example: Any, serve: Any, between_s: float, expected: str) -> None:
+    server = serve(llm=FakeModel(reply=["x"] * 3, between_tokens_s=between_s))
+    assert example("deadline", server.url, "llm").startswith(expected)
+
+
+def test_fallback(example: Any, serve: Any) -> None:
+    server = serve(big=FakeModel(), small=FakeModel(reply=["brief"]))
+    assert example("fallback", server.url, "big", "small") == "Hello, world!\n"
+    server.models["big"].faults = [Fault("stall", 0)]
+    assert example("fallback", server.url, "big", "small") == "brief [fast mode]\n"
+    server.models["small"].ready = False
+    assert example("fallback", server.url, "big", "small").startswith("Please come back later")
+
+
+def test_ocr_then_ask(example: Any, serve: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "page.png"
+    picture.write_bytes(b"\x89PNG...")
+    server = serve(ocr=FakeModel.ocr(FakePage()), llm=FakeModel())
+    assert example("ocr_then_ask", str(picture), server.url, "llm") == "0.90  hello\nHello, world!\n"
+    assert "hello" in server.served[1].inputs["messages"]
+
+
+def test_shared_memory(example: Any, serve: Any) -> None:
+    model = FakeModel(
+        kind=ModelKind.OTHER,
+        decoupled=False,
+        tensors={"inputs": "images:FP32:3,8,8!", "outputs": "logits:FP32:-1"},
+        compute=lambda arrays: {"logits": np.zeros((1, 5), np.float32)},
+    )
+    server = serve(detector=model)
+    printed = example("shared_memory", server.url)
+    assert "the socket" in printed
+    assert "shared memory" in printed
+    assert server.regions == {}
+
+
+def test_without_a_server(example: Any) -> None:
+    assert example("without_a_server") == "both cases work\n"
+
+
+def test_every_example_is_listed_and_tested() -> None:
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    listed = (EXAMPLES / "README.md").read_text()
+    tested = Path(__file__).read_text()
+    for name in names:
+        assert f"`{name}.py`" in listed
+        assert f'example("{name}"' in tested
