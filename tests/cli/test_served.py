@@ -22,7 +22,7 @@ from trtbuild.cli.demo import PAGE, draw_page
 pytestmark = pytest.mark.server
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-DEADLINE_S = 120
+DEADLINE_S = 280
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,19 @@ def readme_commands() -> list[str]:
 def bench(tmp_path_factory) -> Iterator[Bench]:
     """README's repository, built and served by README's own commands (with a free port for 8001)."""
     made = make_bench(tmp_path_factory.mktemp("bench"))
+    try:
+        _build_and_serve(made)
+        yield made
+    finally:
+        made.run("stop", "--all")
+
+
+def _build_and_serve(made: Bench) -> None:
     commands = {line.split()[1]: line.split()[1:] for line in readme_commands()}
     built = made.run(*next(words for first, words in commands.items() if first.startswith("--model")))
     assert built.returncode == 0, built.stderr
     served = made.run(*[word for word in commands["serve"] if word not in ("--grpc-port", "8001")])
     assert served.returncode == 0, served.stderr
-    yield made
-    made.run("stop", "--all")
 
 
 def address(bench: Bench) -> str:
@@ -244,10 +250,10 @@ def test_the_quickstart_runs_through_and_leaves_nothing(tmp_path):
 @pytest.mark.slow
 def test_the_quickstart_keeps_its_server_when_asked(tmp_path):
     fresh = make_bench(tmp_path)
-    done = fresh.run("demo", "--keep", "--without-ocr")
-    assert done.returncode == 0, done.stderr
     try:
+        done = fresh.run("demo", "--keep", "--without-ocr")
+        assert done.returncode == 0, done.stderr
         assert "trtbuild chat" in done.stdout
         assert fresh.run("ask", "Hello", "--max-tokens", "3").returncode == 0
     finally:
-        assert fresh.run("stop").returncode == 0
+        assert fresh.run("stop", "--all").returncode == 0
