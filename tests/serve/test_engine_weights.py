@@ -12,13 +12,13 @@ from tests.support.reference_lm import ReferenceLm
 from tests.support.tiny_gguf import write_tiny_gguf
 
 from trtbuild.serve.local.tensorrtllm.engine import Engine
+from trtbuild.serve.local.tensorrtllm.gguf import read_gguf_header
 from trtbuild.serve.local.tensorrtllm.limits import LoadRefused
 from trtbuild.serve.local.tensorrtllm.settings import Settings
 from trtbuild.serve.local.tensorrtllm.weights import (
     GGUF_ARCHITECTURES,
     Weights,
     find_weights,
-    read_gguf_header,
 )
 from trtbuild.serve.local.tensorrtllm.worker import make_pipeline
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -68,6 +69,19 @@ class _Row:
             raise RequestRefused(f"{name} has {value.size} values; it takes one")
         item = value.reshape(-1)[0]
         return item.item() if isinstance(item, np.generic) else item  # texts are plain bytes
+
+
+def check_parameters(parameters: str) -> None:
+    """Refuses what TensorRT-LLM's backend reads from a request's own parameters (a JSON object).
+
+    ``request_type`` asks for one half of disaggregated serving.
+    """
+    if "request_type" in parameters:
+        kind = json.loads(parameters).get("request_type", "")
+        if kind not in ("", "context_and_generation"):
+            raise RequestRefused(
+                f"request_type {kind!r} cannot be honoured: one engine does both halves here"
+            )
 
 
 def plan_request(tensors: Tensors, settings: ModelSettings, next_key: Any) -> Plan:

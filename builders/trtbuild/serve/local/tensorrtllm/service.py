@@ -19,7 +19,7 @@ from .jobs import Cancel, Event, Gauges, RequestRefused
 from .limits import LoadRefused
 from .link import Link
 from .open_requests import OpenRequests
-from .parse import plan_request
+from .parse import check_parameters, plan_request
 from .shutdown import Shutdown
 
 # One is_cancelled call is a round trip to the server (77 us). So few requests a tick are asked, in turn, that
@@ -50,9 +50,10 @@ class TritonPythonModel:
         self._exporter = Exporter(pb_utils, self._name, args["model_version"], self._settings.engine.limits)
         self._down = ""  # why the engine cannot be used now
         self._died_s: list[float] = []
-        self._link = self._start()
         self._shutdown = Shutdown(os.environ)
         self._stopping = threading.Event()
+        self._work = threading.Event()  # there may be something for the keeper
+        self._link = self._start()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self._keeper.start()
 
@@ -80,9 +81,11 @@ class TritonPythonModel:
         if self._down:
             send_error(pb_utils, sender, f"{self._name}: {self._down}")
             return
+        check_parameters(request.parameters())
         plan = plan_request(tensors, self._settings, lambda: next(self._keys))
         answer = Answer(pb_utils, sender, plan, request.requested_output_names(), self._tensors, request_id)
         self._open.add(answer)
+        self._work.set()
         try:
             for job in plan.jobs:
                 self._link.send(job)
@@ -120,13 +123,18 @@ class TritonPythonModel:
         for answer in self._open.all():
             answer.fail(f"{self._name}: the engine failed: {reason}")
             self._open.remove(answer)
+        self._work.set()
 
     def _keep(self) -> None:
         turn = 0
         while not self._stopping.wait(self._settings.cancellation_period_s):
+            self._work.wait()
+            self._work.clear()
             if self._down:
                 self._restart()
             answers = self._open.all()
+            if answers:
+                self._work.set()
             if answers and self._shutdown.begun():
                 for answer in answers:
                     answer.abandon("the server is shutting down")
@@ -149,12 +157,14 @@ class TritonPythonModel:
             self._link = self._start()
         except LoadRefused as error:
             self._down = f"the engine failed and did not start again: {error}"
+            self._work.set()
         else:
             self._down = ""
 
     def finalize(self) -> None:
         """Ends what is still running; the server calls it when its own grace time is over."""
         self._stopping.set()
+        self._work.set()
         self._keeper.join()
         self._link.close()
         for answer in self._open.all():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
+from .gguf import GGUF_TENSOR_TYPES, read_gguf_header
 from .limits import LoadRefused
 
 # Architectures of GGUF files that were loaded and compared (tests/serve/test_weights.py); OpenVINO GenAI
@@ -17,12 +16,6 @@ CONVERT = (
     "Convert the Hugging Face checkpoint to OpenVINO IR: "
     "optimum-cli export openvino --model MODEL --weight-format int4 FOLDER"
 )
-
-# GGML's type numbers (gguf-py constants.py, GGMLQuantizationType).
-GGUF_TENSOR_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K"}
-
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9  # gguf-py constants.py, GGUFValueType
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ def find_weights(engine_dir: Path) -> Weights:
     if len(ggufs) > 1:
         raise LoadRefused(f"{engine_dir} holds {len(ggufs)} GGUF files; keep the one that shall be served")
     if ggufs:
-        return _gguf_weights(ggufs[0])
+        return gguf_weights(ggufs[0])
     if (engine_dir / "openvino_model.xml").is_file():
         return Weights(engine_dir, None)
     if any(engine_dir.glob("rank*.engine")):
@@ -56,7 +49,12 @@ def find_weights(engine_dir: Path) -> Weights:
     )
 
 
-def _gguf_weights(path: Path) -> Weights:
+def gguf_weights(path: Path) -> Weights:
+    """A GGUF file that the engine can run as it was meant.
+
+    Raises:
+        LoadRefused: when it is damaged, or the engine would refuse it or read it wrongly.
+    """
     header = read_gguf_header(path)
     architecture = header.entries.get("general.architecture")
     if architecture not in GGUF_ARCHITECTURES:
@@ -84,69 +82,3 @@ def _gguf_weights(path: Path) -> Weights:
         )
     context = header.entries.get(f"{architecture}.context_length")
     return Weights(path, context if isinstance(context, int) else None)
-
-
-@dataclass(frozen=True)
-class GgufHeader:
-    """``entries``: scalars and texts by key. ``tensors``: GGML type number by name."""
-
-    entries: dict[str, Any]
-    tensors: dict[str, int]
-
-
-def read_gguf_header(path: Path) -> GgufHeader:
-    """A GGUF file's header; arrays (the vocabulary) are skipped.
-
-    Raises:
-        LoadRefused: when the file is no GGUF of version 2 or 3, or ends inside its header.
-    """
-    try:
-        with path.open("rb") as file:
-            if file.read(4) != b"GGUF":
-                raise LoadRefused(f"{path.name} is not a GGUF file")
-            version, tensor_count, entry_count = _unpack(file, "<IQQ")
-            if version not in (2, 3):
-                raise LoadRefused(f"{path.name} is GGUF version {version}; 2 and 3 can be read")
-            entries = dict(_entry(file) for _ in range(entry_count))
-            tensors = dict(_tensor(file) for _ in range(tensor_count))
-    except (struct.error, UnicodeDecodeError, KeyError) as error:
-        raise LoadRefused(f"{path.name} is damaged: its header cannot be read ({error})") from error
-    return GgufHeader({key: value for key, value in entries.items() if value is not None}, tensors)
-
-
-def _entry(file: BinaryIO) -> tuple[str, Any]:
-    key = _text(file)
-    return key, _value(file, _unpack(file, "<I")[0])
-
-
-def _tensor(file: BinaryIO) -> tuple[str, int]:
-    name = _text(file)
-    (dimensions,) = _unpack(file, "<I")
-    *_, kind, _offset = _unpack(file, f"<{dimensions}QIQ")
-    return name, kind
-
-
-def _unpack(file: BinaryIO, layout: str) -> tuple[Any, ...]:
-    return struct.unpack(layout, file.read(struct.calcsize(layout)))
-
-
-def _text(file: BinaryIO) -> str:
-    (length,) = _unpack(file, "<Q")
-    data = file.read(length)
-    if len(data) < length:
-        raise struct.error("a text is cut off")
-    return data.decode("utf-8")
-
-
-def _value(file: BinaryIO, kind: int) -> Any:
-    if kind == _STRING:
-        return _text(file)
-    if kind != _ARRAY:
-        return _unpack(file, "<" + _SCALARS[kind])[0]
-    item, count = _unpack(file, "<IQ")
-    if item in (_STRING, _ARRAY):
-        for _ in range(count):
-            _value(file, item)
-    else:
-        file.seek(count * struct.calcsize("<" + _SCALARS[item]), 1)
-    return None

@@ -119,8 +119,12 @@ def main(descriptor: int, parent_pid: int) -> None:
         engine = Engine(pipeline, settings.limits, guides)
         connection.send(Loaded(time.monotonic() - begun_s))
         Worker(connection, engine, settings.stats_period_s).run()
+        os._exit(0)  # nothing is left to write, and the engine's own teardown takes a second
     except EOFError:
-        pass
+        os._exit(0)
+    except ImportError as error:
+        connection.send(Failed(f"{error}; pip install 'trtbuild[local]'"))
+        sys.exit(1)
     except Exception as error:  # told to the stub, which tells every client that waits
         connection.send(Failed(f"{type(error).__name__}: {error}"))
         sys.exit(1)
