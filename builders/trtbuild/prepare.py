@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild import preflight
-from trtbuild.build.gguf_header import read_gguf_header
 from trtbuild.build.weights import (
     LocalWeights,
+    gguf_header,
     inspect_weights,
     packaged_file,
     quantised_by,
@@ -91,7 +91,7 @@ def prepare(
         pinned=pinned,
         weights=known,
         gguf_metadata={
-            name: read_gguf_header(item.path).metadata for name, item in known.items() if item.kind == "gguf"
+            name: gguf_header(item.path).entries for name, item in known.items() if item.kind == "gguf"
         },
     )
     plan = plan.model_copy(update={"findings": (*plan.findings, *preflight.check(plan, spec))})

@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtbuild.build.gguf_header import read_gguf_header
-from trtbuild.build.weights import inspect_weights, packaged_file, quantised_by, refuse_unless_local
+from trtbuild.build.weights import (
+    gguf_header,
+    inspect_weights,
+    packaged_file,
+    quantised_by,
+    refuse_unless_local,
+)
 from trtbuild.errors import ModelSourceError
 
 
@@ -24,6 +29,7 @@ def gguf_bytes(architecture: str = "llama", kind: int = 3, version: int = 3) -> 
     """A header with an array of each sort to step over, and two tensors: 64 x 32 of ``kind``, 64 of f32."""
     pairs = [
         _text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + _text("a") + _text("bc"),
+        _text("tokenizer.ggml.model") + struct.pack("<I", 8) + _text("gpt2"),
         _text("tokenizer.ggml.scores") + struct.pack("<IIQ", 9, 6, 3) + struct.pack("<3f", 1, 2, 3),
         _text("general.architecture") + struct.pack("<I", 8) + _text(architecture),
         _text("llama.block_count") + struct.pack("<II", 4, 30),
@@ -59,14 +65,15 @@ def _refusal(path: Path) -> str:
 def test_gguf_header_is_read_past_its_arrays(tmp_path):
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_bytes())
-    header = read_gguf_header(path)
-    assert header.metadata == {
+    header = gguf_header(path)
+    assert header.entries == {
+        "tokenizer.ggml.model": "gpt2",
         "general.architecture": "llama",
         "llama.block_count": 30,
         "llama.rope.freq_base": 10000.0,
         "tokenizer.ggml.add_bos_token": True,
     }
-    assert header.elements_by_type == {"q4_1": 64 * 32, "f32": 64}
+    assert header.tensors == {"blk.0.attn_q.weight": 3, "blk.0.attn_norm.weight": 0}
 
 
 def test_gguf_weights_are_named_by_their_own_format(tmp_path):
@@ -84,7 +91,7 @@ def test_gguf_of_an_architecture_that_was_not_tried_is_refused_with_the_conversi
     path.write_bytes(gguf_bytes(architecture))
     with pytest.raises(ModelSourceError, match=architecture) as caught:
         refuse_unless_local(inspect_weights(path))
-    assert "optimum-cli export openvino" in caught.value.remedies[0]
+    assert "optimum-cli export openvino" in caught.value.message
 
 
 @given(st.data())
@@ -109,7 +116,7 @@ def test_a_gguf_cut_anywhere_or_with_any_byte_changed_never_crashes(tmp_path_fac
         ({"consolidated.00.pth": b"\x80"}, "pickled"),
         ({"model.safetensors": b""}, "no config.json"),
         ({}, "no config.json"),
-        ({"openvino_model.xml": b"<net/>", "openvino_model.bin": b""}, "without openvino_tokenizer.xml"),
+        ({"openvino_model.xml": b"<net/>", "openvino_model.bin": b""}, "without tokenizer.json"),
     ],
 )
 def test_a_folder_that_cannot_be_used_says_what_is_missing(folder, files, part):
@@ -171,7 +178,7 @@ def test_a_quantization_config_that_is_no_mapping_counts_as_none(section):
 @pytest.mark.parametrize(("types", "form"), [("f16 i4 u8", "int4"), ("u8 f32", "int8"), ("f16 i64", "fp16")])
 def test_an_ir_folder_is_named_by_its_narrowest_weights(folder, types, form):
     graph = "".join(f'<data element_type="{kind}" offset="0"/>' for kind in types.split())
-    names = ("openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
+    names = ("openvino_model.bin", "tokenizer.json")
     files = {"openvino_model.xml": graph.encode(), **dict.fromkeys(names, b"1234")}
     weights = inspect_weights(folder({"model_type": "qwen2"}, files))
     assert (weights.kind, weights.format, weights.size_bytes) == ("openvino-ir", f"ir-{form}", 4)

@@ -14,14 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from trtbuild.build.gguf_header import read_gguf_header
 from trtbuild.errors import ModelSourceError
-from trtbuild.serve.local.tensorrtllm.weights import GGUF_ARCHITECTURES
+from trtbuild.serve.local.tensorrtllm.gguf import GgufHeader, read_gguf_header
+from trtbuild.serve.local.tensorrtllm.limits import LoadRefused
+from trtbuild.serve.local.tensorrtllm.weights import gguf_weights
 
 Kind = Literal["gguf", "openvino-ir", "safetensors"]
 
 IR_MODEL_FILE = "openvino_model.xml"
-IR_TOKENIZER_FILE = "openvino_tokenizer.xml"
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 _SHARD = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
 _TO_IR = "optimum-cli export openvino --model {model} --weight-format int4 FOLDER, then --weights FOLDER"
@@ -89,7 +89,7 @@ def inspect_weights(path: Path, *, origin: str | None = None) -> LocalWeights:
     if path.is_file():
         if path.suffix != ".gguf":
             raise ModelSourceError(f"{path}: not a .gguf file", _what_works())
-        header = read_gguf_header(path)
+        header = gguf_header(path)
         return LocalWeights(
             path, "gguf", f"gguf-{header.weight_type}", header.architecture, _size(path), origin
         )
@@ -111,12 +111,25 @@ def refuse_unless_local(weights: LocalWeights) -> None:
             convert,
             "use --target engine",
         )
-    if weights.kind == "gguf" and weights.architecture not in GGUF_ARCHITECTURES:
-        raise ModelSourceError(
-            f"{weights.path}: GGUF of the architecture {weights.architecture!r} was not tried "
-            f"on the local engine; tried: {', '.join(GGUF_ARCHITECTURES)}",
-            "convert the model that it was made from: " + _TO_IR.format(model="HF_ID"),
-        )
+    if weights.kind == "gguf":
+        try:
+            gguf_weights(weights.path)
+        except LoadRefused as error:
+            raise ModelSourceError(str(error)) from error
+
+
+def gguf_header(path: Path) -> GgufHeader:
+    """The header of a GGUF file.
+
+    Raises:
+        ModelSourceError: not a GGUF file, damaged, or not readable.
+    """
+    try:
+        return read_gguf_header(path)
+    except LoadRefused as error:
+        raise ModelSourceError(f"{path}: {error}", "fetch the file again") from error
+    except OSError as error:
+        raise ModelSourceError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def quantised_by(config: dict[str, Any]) -> str | None:
@@ -149,11 +162,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _inspect_ir(path: Path, origin: str) -> LocalWeights:
-    missing = [
-        name
-        for name in ("openvino_model.bin", IR_TOKENIZER_FILE, "openvino_detokenizer.xml")
-        if not (path / name).is_file()
-    ]
+    # The front tokenises, so that OpenVINO's own tokenizer models are not needed.
+    missing = [name for name in ("openvino_model.bin", "tokenizer.json") if not (path / name).is_file()]
     if missing:
         raise ModelSourceError(
             f"{path}: an OpenVINO IR folder without {', '.join(missing)}", "export the model again"
