@@ -12,7 +12,17 @@ import numpy as np
 import psutil
 import pytest
 from PIL import Image
-from tests.support.pages import CHINESE, ENGLISH, PAGE_PNG, draw, encoded, error_rate, page_png, side_by_side
+from tests.support.pages import (
+    CHINESE,
+    ENGLISH,
+    PAGE_PNG,
+    draw,
+    encoded,
+    error_rate,
+    packaged,
+    page_png,
+    side_by_side,
+)
 from tests.support.vision_client import VisionClient
 from tritonclient.utils import InferenceServerException
 
@@ -126,6 +136,10 @@ def test_exif_orientation_alpha_grey_and_cmyk_read_alike(client: VisionClient) -
 def test_a_picture_without_text_gives_no_lines(client: VisionClient, size: tuple[int, int]) -> None:
     answer = client.read(encoded(Image.new("RGB", size, "white")))
     assert (answer.text, answer.score.shape, answer.box.shape) == ([], (0,), (0, 4, 2))
+
+
+def test_a_cup_of_coffee_is_no_letter(client: VisionClient) -> None:
+    assert client.read(packaged("scikit-image", "skimage/data/coffee.png").read_bytes()).text == []
 
 
 def test_only_the_bad_pictures_of_many_fail(client: VisionClient) -> None:

@@ -26,6 +26,8 @@ _EVIDENCE = 5.0  # letters' widths of sure lines, more turned than not, that tur
 _MARGIN = 0.02  # by which a line must read better upside down
 _DOUBTFUL = 0.7  # a line that reads worse is also read upside down
 _KEPT = 0.5  # PP-OCR: lines that read worse are noise
+_KEPT_ALONE = 0.85  # the same, for a single letter
+_LARGE_LETTER = 200  # pixels high
 _FEWEST_PIXELS = 3  # of a side, below which there can be no text
 # Each a quarter wider than the one before: lines of several pictures meet in few shapes, little is padding.
 _WIDTHS = (96, 128, 160, 208, 256, 320, 400, 512, 640, 800, 1024, 1280, 1600, 2048, 2560)
@@ -88,7 +90,7 @@ class Reader:
         page = Page(image)
         crops = [page.line(box) for box in boxes]
         boxes, crops, readings = self._upright(boxes, crops)
-        kept = [i for i, reading in enumerate(readings) if reading.text.strip() and reading.score >= _KEPT]
+        kept = [i for i, reading in enumerate(readings) if _is_text(reading, boxes[i], image.size)]
         order = reading_order([boxes[i] for i in kept])
         to_original = np.array([picture.width / image.width, picture.height / image.height])
         limits = np.array([picture.width, picture.height])
@@ -142,6 +144,15 @@ class Reader:
         for owner, (labels, scores) in zip(owners, self._networks.labels(inputs), strict=True):
             parts[owner].append(decode(labels, scores, self._settings.characters))
         return [joined(part) for part in parts]
+
+
+def _is_text(reading: Reading, box: Rectangle, size: tuple[int, int]) -> bool:
+    """Whether a line is text, and not a round thing in a photograph that reads as an 8."""
+    letters = len(reading.text.strip())
+    if letters > 1:
+        return reading.score >= _KEPT
+    fills_photograph = box.height > _LARGE_LETTER and box.width * box.height > size[0] * size[1]
+    return letters == 1 and reading.score >= _KEPT_ALONE and not fills_photograph
 
 
 def _turned(box: Rectangle, crop: Image.Image) -> tuple[Rectangle, Image.Image]:
