@@ -55,7 +55,7 @@ def tokenizer_spec(name: str) -> dict[str, Any]:
     if name == "tekken":
         return _tekken(package_file("mistral-common", "tekken_240911.json"))
     if name == "smollm2":
-        return tokenizer_json(_gguf_metadata())
+        return tokenizer_json(gguf_metadata())
     file = {"mistral-v1": "tokenizer.model.v1", "mistral-v3": "mistral_instruct_tokenizer_240323.model.v3"}[
         name
     ]
@@ -74,7 +74,9 @@ def table(name: str) -> TokenBytes:
     return TokenBytes(tokenizer_spec(name))
 
 
-def _gguf_metadata() -> dict[str, Any]:
+@cache
+def gguf_metadata() -> dict[str, Any]:
+    """The tokenizer of SmolLM2's GGUF file, by key."""
     from gguf import GGUFReader
 
     try:

@@ -11,13 +11,26 @@ from typing import Any
 
 from trtbuild.errors import ModelSourceError
 
-_CONTROL, _USER_DEFINED, _BYTE = 3, 4, 6  # llama.cpp, enum llama_token_type
+# llama.cpp, enum llama_token_type; unused ones only fill the vocabulary up to the embedding's size
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
 
 _QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
 _LLAMA3_SPLIT = _QWEN2_SPLIT.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT4O_SPLIT = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENGLISH}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENGLISH}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK3_SPLITS = (
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _BYTES_ONLY = {**_BYTE_LEVEL, "use_regex": False}
 
@@ -27,15 +40,19 @@ def _split(pattern: str) -> dict[str, Any]:
 
 
 # Pre-tokenizer steps by the name in `tokenizer.ggml.pre`, as in the tokenizer.json of the models that name
-# it: HuggingFaceTB/SmolLM2, openai-community/gpt2, Qwen/Qwen2.5, meta-llama/Llama-3.
+# it: HuggingFaceTB/SmolLM2, openai-community/gpt2, Qwen/Qwen2.5, meta-llama/Llama-3, openai/gpt-oss,
+# deepseek-ai/DeepSeek-V3.
 _PRE_TOKENIZERS: dict[str, list[dict[str, Any]]] = {
     "smollm": [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL],
     "gpt-2": [_BYTE_LEVEL],
     "qwen2": [_split(_QWEN2_SPLIT), _BYTES_ONLY],
     "llama-bpe": [_split(_LLAMA3_SPLIT), _BYTES_ONLY],
+    "gpt-4o": [_split(_GPT4O_SPLIT), _BYTES_ONLY],
+    "deepseek-v3": [*map(_split, _DEEPSEEK3_SPLITS), _BYTES_ONLY],
 }
 _NFC = frozenset({"qwen2"})  # names whose tokenizer normalises to NFC first
-_IGNORES_MERGES = frozenset({"llama-bpe"})  # a word that is a token is taken whole
+_IGNORES_MERGES = frozenset({"llama-bpe", "gpt-4o"})  # a word that is a token is taken whole
+_BEGINS_WITH_BOS = frozenset({"llama-bpe", "deepseek-v3"})  # where the file says nothing
 
 
 def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +72,7 @@ def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
         )
     types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
     if kind == "gpt2":
-        body = _byte_level(metadata, tokens)
+        body = _byte_level(metadata, tokens, types)
     elif kind == "llama":
         body = _sentencepiece(metadata, tokens, types)
     else:
@@ -64,15 +81,15 @@ def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
             "put the model's own tokenizer.json beside it: --weights a folder with both",
         )
     added = [
-        {"id": id_, "content": token, "special": kind_ == _CONTROL, "single_word": False, "lstrip": False,
-         "rstrip": False, "normalized": False}
+        {"id": id_, "content": token, "special": kind_ != _USER_DEFINED, "single_word": False,
+         "lstrip": False, "rstrip": False, "normalized": False}
         for id_, (token, kind_) in enumerate(zip(tokens, types, strict=True))
-        if kind_ in (_CONTROL, _USER_DEFINED)
+        if kind_ in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     ]  # fmt: skip
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **body}
 
 
-def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
+def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int]) -> dict[str, Any]:
     name = metadata.get("tokenizer.ggml.pre", "default")
     steps = _PRE_TOKENIZERS.get(name)
     if steps is None:
@@ -84,7 +101,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> dict[str,
     return {
         "normalizer": {"type": "NFC"} if name in _NFC else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "post_processor": _bos_processor(metadata, tokens, default=False),
+        "post_processor": _bos_processor(metadata, tokens, default=name in _BEGINS_WITH_BOS),
         "decoder": _BYTE_LEVEL,
         "model": {
             "type": "BPE",
@@ -95,7 +112,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str]) -> dict[str,
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": name in _IGNORES_MERGES,
-            "vocab": {token: id_ for id_, token in enumerate(tokens)},
+            "vocab": _vocabulary(tokens, types),
             "merges": list(metadata.get("tokenizer.ggml.merges", ())),
         },
     }
@@ -134,10 +151,14 @@ def _sentencepiece(
             "fuse_unk": True,
             "byte_fallback": True,
             "ignore_merges": False,
-            "vocab": {token: id_ for id_, token in enumerate(tokens)},
+            "vocab": _vocabulary(tokens, types),
             "merges": _merges_of_scores(tokens, scores, types),
         },
     }
+
+
+def _vocabulary(tokens: Sequence[str], types: Sequence[int]) -> dict[str, int]:
+    return {token: id_ for id_, token in enumerate(tokens) if types[id_] != _UNUSED}
 
 
 def _merges_of_scores(
@@ -150,13 +171,13 @@ def _merges_of_scores(
         if kind not in (_CONTROL, _USER_DEFINED, _BYTE)
     }
     ranked: list[tuple[float, int, int, str, str]] = []
-    rank = {token: id_ for id_, token in enumerate(tokens)}
     for piece, score in pieces.items():
         for cut in range(1, len(piece)):
             left, right = piece[:cut], piece[cut:]
             if left in pieces and right in pieces:
-                ranked.append((-score, rank[left], rank[right], left, right))
-    ranked.sort()
+                # runs of spaces share one score; Hugging Face's converter takes long parts first
+                ranked.append((-score, -len(left), -len(right), left, right))
+    ranked.sort(key=lambda entry: entry[:3])
     return [[left, right] for _, _, _, left, right in ranked]
 
 
