@@ -214,7 +214,7 @@ def test_a_full_queue_refuses_and_the_rest_is_served(run: Run) -> None:
         done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         (refused,) = done
         with pytest.raises(
-            EngineError, match="(?i)maximum queue size"
+            EngineError, match=r"(?i)maximum queue size"
         ):  # the engine's words, or Triton's own
             refused.result()
         running.cancel()
