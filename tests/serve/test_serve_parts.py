@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,6 +106,23 @@ def test_only_our_own_regions_can_be_swept() -> None:
     for prefix in ("", "psm_", "triton"):
         with pytest.raises(ValueError, match="not a prefix of ours"):
             shm.sweep(prefix)
+
+
+def test_a_full_shared_memory_is_said_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, count in (("llm", 1), ("ocr", 3)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(
+            f'name: "{name}"\nbackend: "python"\ninstance_group {{ count: {count} kind: KIND_CPU }}\n'
+        )
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "config.pbtxt").write_text("not a config")
+    shm.check_room(tmp_path)
+    monkeypatch.setattr(shm.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    # 4 processes of 1 MiB, and as much to grow
+    with pytest.raises(ServeError, match=r"1\.0 MiB free, and the 4 Python processes of .* need 8 MiB"):
+        shm.check_room(tmp_path)
 
 
 def test_the_reason_is_taken_out_of_tritons_log(tmp_path: Path) -> None:

@@ -185,15 +185,20 @@ def claim(repository: Path) -> Claim:
     """Takes the sole right to serve a repository, and cleans what earlier servers left.
 
     Raises:
-        ServeError: when the folder is no repository, or is served already.
+        ServeError: when the folder is no repository, is served already, or /dev/shm is full.
     """
     check_repository(repository)
     state = StateFolder.of(repository)
     lock = Lock(state.lock)
     if not lock.take():
         raise _served_already(repository, state.read())
-    leftovers.clean(state)
-    leftovers.clean_all()
+    try:
+        leftovers.clean(state)
+        leftovers.clean_all()
+        shm.check_room(repository)
+    except BaseException:
+        lock.release()
+        raise
     return Claim(repository, state, lock)
 
 

@@ -110,12 +110,21 @@ class TritonPythonModel:
             answer = self._open.owner(event.key)
             if answer is None:
                 continue
-            if answer.take(event):
+            if self._deliver(answer, event):
                 self._open.remove(answer)
                 if len(answer.keys) > 1:  # one failed: its siblings have no listener any more
                     self._cancel(answer)
         if gauges is not None:
             self._exporter.update(gauges)
+
+    def _deliver(self, answer: Answer, event: Event) -> bool:
+        """Whether the request is answered. What the server does not take ends this request alone."""
+        try:
+            return answer.take(event)
+        except Exception as error:
+            pb_utils.Logger.log_error(f"{self._name}: a response was not sent: {error}")
+            self._cancel(answer)
+            return True
 
     def _on_end(self, reason: str) -> None:
         """The worker died: tells everybody who waits; the keeper starts another."""
