@@ -20,6 +20,8 @@ COMMANDS = {
     "add": ("tenants", "Add a model to a repository."),
     "remove": ("tenants", "Remove a model from a repository."),
     "list": ("tenants", "List what a repository holds."),
+    "lint": ("lint", "Say what is wrong with any Triton model repository."),
+    "rules": ("lint", "List the rules of lint, or explain one."),
     "serve": ("serve", "Start a repository's server on this machine."),
     "status": ("servers", "Show the servers that run here."),
     "logs": ("servers", "Show a server's log."),
@@ -27,6 +29,7 @@ COMMANDS = {
     "ask": ("ask", "Ask a served model one question and stream the answer."),
     "chat": ("chat", "Talk with a served model."),
     "ocr": ("ocr", "Read the text of a picture."),
+    "prefix": ("prefix", "Find what keeps a log of prompts from sharing its prefix."),
     "demo": ("demo", "Quickstart: build, serve, ask, read a picture, compare the ledger, stop."),
 }
 

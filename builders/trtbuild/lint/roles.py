@@ -1,0 +1,55 @@
+"""What a model is for, as far as its config tells."""
+
+from __future__ import annotations
+
+from trtbuild.lint.repository import ModelFolder
+
+
+def is_engine(model: ModelFolder) -> bool:
+    """NVIDIA's TensorRT-LLM model: the C++ backend, or its Python twin with the same parameters."""
+    return model.backend == "tensorrtllm" or (
+        model.backend == "python"
+        and "gpt_model_path" in model.parameters
+        and "gpt_model_type" in model.parameters
+    )
+
+
+def is_cpp_engine(model: ModelFolder) -> bool:
+    return model.backend == "tensorrtllm"
+
+
+def is_llmapi(model: ModelFolder) -> bool:
+    """A Python model that runs TensorRT-LLM's LLM API."""
+    return model.backend == "python" and any(
+        (model.path / version / "model.yaml").is_file() for version in model.versions
+    )
+
+
+def is_bls(model: ModelFolder) -> bool:
+    """NVIDIA's Python model that calls pre-processing, engine and post-processing itself."""
+    return model.backend == "python" and (
+        "tensorrt_llm_model_name" in model.parameters
+        or (model.name == "tensorrt_llm_bls" and not model.parameters.keys() & {"engine_model"})
+    )
+
+
+def is_llm(model: ModelFolder) -> bool:
+    """Whether tokens are made in it."""
+    return is_engine(model) or is_llmapi(model) or model.backend == "vllm"
+
+
+def is_preprocessing(model: ModelFolder) -> bool:
+    """NVIDIA's tokenising step, not another generator's with the same tensors."""
+    return _has(model, "input", "QUERY") and _has(model, "output", "INPUT_ID") and _nvidias(model)
+
+
+def is_postprocessing(model: ModelFolder) -> bool:
+    return _has(model, "input", "TOKENS_BATCH") and _has(model, "output", "OUTPUT") and _nvidias(model)
+
+
+def _nvidias(model: ModelFolder) -> bool:
+    return model.backend == "python" and "text_model" not in model.parameters
+
+
+def _has(model: ModelFolder, side: str, name: str) -> bool:
+    return any(tensor.name == name for tensor in model.tensors(side))

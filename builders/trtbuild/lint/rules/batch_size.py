@@ -1,0 +1,70 @@
+"""Batch sizes that contradict each other.
+
+Preferred sizes above max_batch_size, a negative max_batch_size, and dynamic batching with
+max_batch_size 0 (which batches nothing): Triton refuses the first two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.lint.findings import Found
+from trtbuild.lint.repository import LintRepository, ModelFolder
+
+SEVERITY = "error"
+
+
+def check(repository: LintRepository) -> Iterator[Found]:
+    """max_batch_size against the batcher's settings."""
+    for model in repository.readable:
+        size = model.config.get("max_batch_size") if model.config else None
+        if size is None or not size.text.lstrip("-").isdigit():
+            continue
+        if int(size.text) < 0:
+            yield Found(
+                model.at(size),
+                f"max_batch_size is {size.text}",
+                "Triton refuses negative sizes, and the model does not load",
+                "0 means that the model takes no batches",
+            )
+            continue
+        yield from _preferred(model, int(size.text))
+
+
+def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
+    batching = model.config.get("dynamic_batching") if model.config else None
+    if batching is None or batching.message is None:
+        return
+    for preferred in batching.message.all("preferred_batch_size"):
+        if preferred.text.lstrip("-").isdigit() and not 0 < int(preferred.text) <= max(largest, 0):
+            yield Found(
+                model.at(preferred),
+                f"preferred_batch_size {preferred.text} with max_batch_size {largest}",
+                "Triton refuses preferred sizes outside 1 to max_batch_size, and the model does not load",
+                f"keep it within 1 to {largest}"
+                if largest
+                else "set max_batch_size, or remove dynamic_batching",
+            )
+            return
+    levels, default = batching.message.get("priority_levels"), batching.message.get("default_priority_level")
+    if (
+        levels
+        and default
+        and default.text.isdigit()
+        and levels.text.isdigit()
+        and int(default.text) > int(levels.text)
+    ):
+        yield Found(
+            model.at(default),
+            f"default_priority_level {default.text} with {levels.text} priority_levels",
+            "Triton refuses a default outside the levels",
+            f"choose 1 to {levels.text}",
+        )
+    if largest == 0 and batching.message.fields and model.backend != "tensorrtllm":
+        yield Found(
+            model.at(batching),
+            "dynamic_batching with max_batch_size 0",
+            "a model without a batch dimension is never batched, so the queue's delay only costs time",
+            "set max_batch_size, or remove dynamic_batching",
+            severity="warning",
+        )

@@ -1,0 +1,92 @@
+"""A tensor of an ensemble does not fit.
+
+Steps and tensors that do not exist, required inputs that nothing feeds, types, shapes (batch dimension
+included) that differ, tensors of a decoupled step mixed with others, a max_batch_size above a step's: the
+core refuses the ensemble when it loads ("inconsistent shape", "inconsistent data type").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.lint.findings import Found
+from trtbuild.lint.pbtxt import Field, Message
+from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.rules.decoupled_disagreement import step_names
+
+SEVERITY = "error"
+_WHY = "Triton checks every tensor of an ensemble when it loads, and refuses this one"
+
+
+def check(repository: LintRepository) -> Iterator[Found]:
+    """Ensembles whose steps all declare their tensors."""
+    for ensemble in repository.readable:
+        if not ensemble.is_ensemble:
+            continue
+        names = step_names(ensemble)
+        missing = [name for name in names if name not in repository.models and "${" not in name]
+        for name in dict.fromkeys(missing):
+            yield Found(
+                ensemble.at(_step(ensemble, name)),
+                f"step {name!r} is no model of this repository",
+                _WHY,
+                "add the model, or mend model_name",
+            )
+        steps = [repository.models.get(name) for name in names]
+        if all(step is not None and _is_complete(step) for step in steps) and _is_complete(ensemble):
+            yield from _edges(repository, ensemble, set(names))
+
+
+def _is_complete(model: ModelFolder) -> bool:
+    """Whether all its tensors are declared: what Triton completes itself is not known here."""
+    sides = (*model.tensors("input"), *model.tensors("output"))
+    return (
+        bool(model.tensors("input") and model.tensors("output"))
+        and not model.misfits
+        and all(tensor.name and tensor.dtype and tensor.dims for tensor in sides)
+    )
+
+
+def _edges(repository: LintRepository, ensemble: ModelFolder, names: set[str]) -> Iterator[Found]:
+    from trtbuild.lint.protobuf import model_config
+    from trtbuild.repository.edges import ensemble_faults
+
+    configs = {name: model_config(repository.models[name]) for name in names}
+    for fault in ensemble_faults(model_config(ensemble), configs):
+        named = f"tensor {fault.tensor!r}: " if fault.tensor else ""
+        yield Found(
+            ensemble.at(_line(ensemble, fault.tensor, fault.message)),
+            f"{named}{fault.message}",
+            _WHY,
+            "make both ends the same, or map another tensor",
+        )
+
+
+def _step(ensemble: ModelFolder, name: str) -> Field | None:
+    for path, item in ensemble.config.walk() if ensemble.config else ():
+        if path.endswith("step.model_name") and item.text == name:
+            return item
+    return None
+
+
+def _line(ensemble: ModelFolder, tensor: str, message: str) -> Field | None:
+    """Where the tensor is mapped, preferring the step that the message names."""
+    config = ensemble.config or Message()
+    scheduling = config.get("ensemble_scheduling")
+    steps = scheduling.message.all("step") if scheduling and scheduling.message else []
+    named = [
+        step
+        for step in steps
+        if step.message and (name := step.message.get("model_name")) and name.text in message
+    ]
+    for step in (*reversed(named), *steps):
+        for _, item in step.message.walk() if step.message else ():
+            if tensor and item.text == tensor:
+                return item
+    for side in ("output", "input"):
+        for declared in ensemble.tensors(side):
+            if tensor and declared.name == tensor:
+                return declared.place
+    return (named[0].message.get("model_name") if named and named[0].message else None) or config.get(
+        "max_batch_size"
+    )

@@ -1,0 +1,51 @@
+"""The version folder lacks the file that its backend loads.
+
+Looked at only where the folder holds other files: an empty one waits for a build. `default_model_filename`
+and `cc_model_filenames` are respected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.lint.findings import Found
+from trtbuild.lint.repository import LintRepository, ModelFolder
+
+SEVERITY = "error"
+_FILES = {
+    "python": ("model.py",),
+    "onnxruntime": ("model.onnx",),
+    "tensorrt": ("model.plan",),
+    "pytorch": ("model.pt", "model.py", "model.pt2"),
+    "openvino": ("model.xml", "model.onnx", "model.pb", "model.pdmodel", "model.tflite"),
+    "dali": ("model.dali", "dali.py", "model.py"),
+    "vllm": ("model.json",),
+}
+
+
+def check(repository: LintRepository) -> Iterator[Found]:
+    """Version folders with files, but without the backend's."""
+    for model in repository.readable:
+        wanted = _wanted(model)
+        for version in model.versions if wanted else ():
+            if not version.isdigit():
+                continue
+            try:
+                names = {entry.name for entry in (model.path / version).iterdir()} - {".gitkeep"}
+            except OSError:
+                continue
+            if names and not names & set(wanted):
+                yield Found(
+                    model.at(model.config.get("backend") if model.config else None),
+                    f"{model.name}/{version} has no {' or '.join(wanted)}; it holds "
+                    f"{', '.join(sorted(names)[:5])}",
+                    f"the backend {model.backend} loads that file, and fails without it",
+                    f"name the file {wanted[0]}, or set default_model_filename",
+                )
+
+
+def _wanted(model: ModelFolder) -> tuple[str, ...]:
+    if model.all("cc_model_filenames") or model.all("model_repository_agents"):
+        return ()
+    own = model.text("default_model_filename")
+    return (own,) if own else _FILES.get(model.backend, ())

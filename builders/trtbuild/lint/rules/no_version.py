@@ -1,0 +1,42 @@
+"""A model without a version folder that Triton takes.
+
+Versions are folders whose names are whole numbers without a leading zero; others are ignored. An ensemble
+needs one too, empty (git does not keep empty folders: put a .gitkeep into it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.lint.findings import Found
+from trtbuild.lint.repository import LintRepository
+
+SEVERITY = "error"
+
+
+def check(repository: LintRepository) -> Iterator[Found]:
+    """Models that have no numeric folder, and policies that name versions that are not there."""
+    for model in repository.readable:
+        numbers = [version for version in model.versions if version.isdigit() and not version.startswith("0")]
+        others = [
+            version for version in model.versions if version not in numbers and not version.startswith(".")
+        ]
+        if not numbers:
+            beside = f"; there is {', '.join(map(repr, others))}" if others else ""
+            yield Found(
+                model.at(None),
+                f"there is no version folder{beside}",
+                "Triton ignores folders whose names are no whole numbers, and finds no version to load",
+                f"name it {model.name}/1",
+            )
+            continue
+        for wanted in model.config.all("version_policy") if model.config else []:
+            for name in wanted.message.all("specific") if wanted.message else []:
+                for item in name.message.all("versions") if name.message else []:
+                    if item.text not in numbers:
+                        yield Found(
+                            model.at(item),
+                            f"version_policy asks for version {item.text}; there is {', '.join(numbers)}",
+                            "the version cannot be loaded",
+                            "name versions that are there",
+                        )

@@ -1,0 +1,25 @@
+"""The repository was written for another container than the one that is said.
+
+trtbuild.json names the container that the configs were written for: names and parameters follow its version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.lint.findings import Found
+from trtbuild.lint.repository import LintRepository
+
+SEVERITY = "error"
+
+
+def check(repository: LintRepository) -> Iterator[Found]:
+    """The stamp against the command line."""
+    stated, stamp = repository.stated, repository.stamp
+    if stated is not None and stamp is not None and stated.interface != stamp.interface:
+        yield Found(
+            stamp.place,
+            f"written for TensorRT-LLM {stamp.trtllm}; {stated.source} means {stated.trtllm}",
+            "tensors and parameters have other names in other versions, and engines do not load",
+            "serve it with the container that it was written for, or write it again with --container",
+        )

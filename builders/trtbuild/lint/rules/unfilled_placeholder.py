@@ -1,0 +1,59 @@
+"""A template's ${…} was never filled.
+
+Where a number, an enum or a boolean belongs, the file does not parse: "Expected integer or identifier, got:
+$" (server issue 8592, tensorrtllm_backend issue 501). All five files of NVIDIA's repository have such
+places, and a new release may bring new ones. Inside a string, the backend logs a warning and takes its
+default, which is an error only where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtbuild.lint.findings import Found
+from trtbuild.lint.misfit import misfits_of
+from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.roles import is_engine, is_postprocessing, is_preprocessing
+
+SEVERITY = "error"
+
+
+def check(repository: LintRepository) -> Iterator[Found]:
+    """Placeholders in typed fields, then one finding a file for those in strings."""
+    yield from misfits_of(
+        repository,
+        "unfilled-placeholder",
+        "Triton stops with `Expected integer or identifier, got: $`; fill_template.py leaves "
+        "unset keys in place",
+    )
+    for model in repository.readable:
+        yield from _strings(model)
+
+
+def _strings(model: ModelFolder) -> Iterator[Found]:
+    needed: set[str] = set()
+    if is_engine(model):
+        needed = {"gpt_model_type", "gpt_model_path"}
+    elif is_preprocessing(model) or is_postprocessing(model):
+        needed = {"tokenizer_dir"}
+    left = [item for item in model.parameters.values() if "${" in item.value]
+    for item in left:
+        if item.key in needed:
+            yield Found(
+                model.at(item.place),
+                f"parameter {item.key} is still {item.value}",
+                "the model cannot load without it",
+                f"put the value in place of {item.value}",
+            )
+    optional = [item for item in left if item.key not in needed]
+    if optional:
+        first = min(optional, key=lambda item: item.place.line)
+        names = ", ".join(item.key for item in optional)
+        yield Found(
+            model.at(first.place),
+            f"{len(optional)} parameter{'s' if len(optional) > 1 else ''} still hold a template's "
+            f"placeholder: {names}",
+            "the backend cannot read such a value, logs a warning and takes its default",
+            'fill them, or leave them empty (string_value: "") to say that the default is wanted',
+            severity="warning",
+        )
