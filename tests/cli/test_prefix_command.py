@@ -1,0 +1,58 @@
+"""``trtbuild prefix``: logs of every form, and the errors of those that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trtbuild.cli import run
+
+
+def write_log(path: Path, rows: list[object]) -> Path:
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def test_every_form_of_a_line_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log(
+        tmp_path / "log.jsonl",
+        [
+            "plain text",
+            {"prompt": "a prompt"},
+            {"text_input": "x"},
+            {"messages": [{"role": "user", "content": "hi"}]},
+        ],
+    )
+    assert run(["prefix", str(log), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["prompts"], report["tokens_are"]) == (4, "rough")
+
+
+def test_what_parts_the_prompts_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = " ".join(["steady"] * 300)
+    log = write_log(tmp_path / "log.jsonl", [f"At 2026-01-0{day} 10:00 {body}" for day in (1, 2, 3)])
+    assert run(["prefix", str(log), "--block", "16"]) == 0
+    shown = capsys.readouterr().out
+    assert "timestamp" in shown
+    assert "2026-01-01" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no prompt"),
+        (b"{broken", "log.jsonl:1 is not JSON"),
+        (b'{"prompt": "a"}\n{"other": 1}', "log.jsonl:2 holds no prompt"),
+        (b'"\xff"', "not UTF-8"),
+        (b'{"messages": ["no object"]}', "a message is an object"),
+    ],
+)
+def test_what_is_no_log_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(content)
+    assert run(["prefix", str(log)]) == 1
+    assert message in capsys.readouterr().err
