@@ -1,4 +1,4 @@
-"""``trtbuild prefix FILE.jsonl``: what a prefix cache reuses of a log of prompts, and what stands in its way."""
+"""``trtbuild prefix FILE.jsonl``: what a prefix cache reuses of a log of prompts, and what hinders it."""
 
 from __future__ import annotations
 
