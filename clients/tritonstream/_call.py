@@ -122,7 +122,7 @@ class Call:
             endpoint=self.endpoint.address,
         )
         self.reader = built.reader
-        self.clock.attempt(whole=not self._stream)
+        self.clock.attempt(whole=built.whole or not self._stream)
         self._update_info()
         method = "ModelStreamInfer" if self._stream else "ModelInfer"
         metadata = (*self.metadata, _CODED) if self._stream else self.metadata

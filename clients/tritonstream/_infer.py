@@ -96,7 +96,8 @@ def _through_memory(message: Message, request_id: str, regions: Regions, endpoin
         tensor.parameters["shared_memory_offset"].int64_param = offset
         offset += len(raw)
     del message.raw_input_contents[:]
-    return Built(message, InferReader(request_id, regions, region), regions.introduce(region, endpoint))
+    reader = InferReader(request_id, regions, region)
+    return Built(message, reader, before=regions.introduce(region, endpoint))
 
 
 class InferReader:

@@ -82,9 +82,11 @@ def build(
         raise UnsupportedError(
             f"{model.name} generates no text that this client knows of; call it with infer() or ocr()"
         )
-    builder = Builder(model, request_id, _stencil(model, stream))
+    # trtbuild's front gives several answers whole or not at all
+    whole = not stream or (model.kind is ModelKind.FRONT and (wish.params.get("n") or 1) > 1)
+    builder = Builder(model, request_id, _stencil(model, not whole))
     input_ids = _put_prompt(builder, wish, codec)
-    for name, value in wish.params.items():
+    for name, value in sorted(wish.params.items(), key=lambda item: item[0] == "token_ids"):  # that one last
         if value is None or name in CARRIAGE:
             continue
         row = BY_NAME.get(name)
@@ -97,7 +99,8 @@ def build(
     if model.kind is ModelKind.ENGINE and codec is not None:
         _put_ends(builder, codec)
     _check_length(builder)
-    return Built(builder.message, _decoder(model, wish, request_id, input_ids, codec, stream=stream))
+    decoder = _decoder(model, wish, request_id, input_ids, codec, stream=stream)
+    return Built(builder.message, decoder, whole)
 
 
 def _put_prompt(builder: Builder, wish: Wish, codec: Codec | None) -> tuple[int, ...] | None:
@@ -219,6 +222,10 @@ def _put_lora(builder: Builder, value: str | int, codec: Codec | None) -> None:
 def _put_token_ids(builder: Builder, value: bool, codec: Codec | None) -> None:
     if not value or builder.model.kind is ModelKind.ENGINE:
         return
+    if "num_return_sequences" in builder.given:
+        raise UnsupportedError(
+            f"{builder.model.name} does not tell which of several answers an id belongs to"
+        )
     if "token_ids" not in builder.model.outputs:
         raise UnsupportedError(f"{builder.model.name} does not give token ids")
     builder.message.outputs.add(name="token_ids")

@@ -33,10 +33,16 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An attempt's request, and what must be called before it is sent: (method, message)."""
+    """An attempt's request.
+
+    Attributes:
+        whole: the answer comes in one piece, although the method streams.
+        before: what must be called before it is sent: (method, message).
+    """
 
     message: Message
     reader: Reader
+    whole: bool = False
     before: Sequence[tuple[str, Message]] = ()
 
 

@@ -268,3 +268,19 @@ def test_a_config_is_read_once(run: Any, serve: Any) -> None:
 
     run(body, server.url)
     assert server.calls["ModelConfig"] == 1
+
+
+def test_several_answers_come_whole_from_a_front_and_streamed_from_others(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel(several=True, reply=["one", "two"]), bls=FakeModel(kind=ModelKind.BLS))
+
+    async def body(client: Any) -> None:
+        answer = await client.generate("llm", "x", n=2)
+        assert [choice.text for choice in answer.choices] == ["one", "two"]
+        assert [choice.finish_reason for choice in answer.choices] == ["stop", "stop"]
+        with pytest.raises(UnsupportedError, match="which of several"):
+            await client.generate("llm", "x", n=2, token_ids=True)
+        await client.generate("bls", "x", n=2, max_tokens=5)
+
+    run(body, server.url)
+    assert "stream" not in server.served[0].inputs
+    assert server.served[1].inputs["stream"] is True

@@ -327,3 +327,33 @@ def test_open_errors_are_settled_by_what_the_server_says() -> None:
     assert settled(told, True, heard=True) is errors.ServerError
     assert settled(told, True, version="2.49.0") is errors.ServerError  # errors of models had no code yet
     assert settled(told, True, version="r24") is errors.ServerError
+
+
+def counted_ids(reason: bytes, told: int, *chunks: list[int]) -> list[Any]:
+    """Events of a front that sends these ids and then tells a count and a reason."""
+    decoder = Decoder("r", Answer, want_ids=True)
+    for chunk in chunks:
+        shape = [1, len(chunk)]
+        decoder.feed(response(("token_ids", "INT32", shape, tensors.pack("", "INT32", chunk))))
+    last = response(
+        ("finish_reason", "BYTES", [1], tensors.pack_bytes([reason])),
+        ("num_output_tokens", "INT32", [1], tensors.pack("", "INT32", [told])),
+        final=True,
+    )
+    decoder.feed(last)
+    return decoder.end()
+
+
+@pytest.mark.parametrize(("reason", "told"), [(b"length", 4), (b"stop", 4), (b"stop", 2)])
+def test_ids_that_were_doubled_or_lost_are_noticed(reason: bytes, told: int) -> None:
+    if (reason, told) == (b"stop", 4):  # the fourth is the one that ended the answer
+        assert counted_ids(reason, told, [1, 2], [3])[-1] == Usage(None, 4)
+    else:
+        with pytest.raises(ProtocolError, match="lost or doubled"):
+            counted_ids(reason, told, [1, 2], [3])
+
+
+def test_an_answer_without_tokens_is_counted_as_none() -> None:
+    decoder = Decoder("r", Answer, max_tokens=5)
+    decoder.feed(response(("num_output_tokens", "INT32", [1], tensors.pack("", "INT32", [0])), final=True))
+    assert decoder.end() == [Finish("unknown"), Usage(None, 0)]

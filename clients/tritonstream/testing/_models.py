@@ -34,6 +34,7 @@ class FakeModel:
         steps: models of an ensemble.
         parameters: string parameters in its config.
         without: inputs that its config lacks.
+        several: the pieces are so many whole answers, given in one response.
         finish: finish reason to tell; default by what happened.
         compute: of a model of tensors or pictures: arrays by name → arrays by name.
         tensors: ``inputs`` and ``outputs`` of a model of kind OTHER, as ``name:dtype:dims`` with spaces
@@ -53,6 +54,7 @@ class FakeModel:
     steps: Sequence[str] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
+    several: bool = False
     finish: str | None = None
     compute: Compute | None = None
     tensors: Mapping[str, str] = field(default_factory=dict)
@@ -86,6 +88,9 @@ class FakeModel:
             yield tensor_response(request, self.compute(inputs["arrays"]), final=self.decoupled)
             return
         pieces = self.pieces(inputs)
+        if self.several:
+            yield self._several(request, pieces)
+            return
         streams = self.decoupled and bool(_first(inputs, "stream", "streaming", default=False))
         if not streams:
             pieces = [_joined(pieces)] if pieces else []
@@ -104,6 +109,20 @@ class FakeModel:
             if not pieces:
                 self._finish(response, inputs)
             yield response
+
+    def _several(self, request: Any, pieces: Sequence[Piece]) -> Any:
+        response = new_response(request)
+        count = len(pieces)
+        put(
+            response,
+            "text_output",
+            "BYTES",
+            [1, count],
+            _tensors.pack_bytes([str(p).encode() for p in pieces]),
+        )
+        put(response, "finish_reason", "BYTES", [1, count], _tensors.pack_bytes([b"stop"] * count))
+        response.parameters["triton_final_response"].bool_param = True
+        return response
 
     def _fill(self, request: Any, response: Any, piece: Piece) -> None:
         if self.kind is ModelKind.ENGINE:
