@@ -318,7 +318,7 @@ def _decoder(
     stream: bool,
 ) -> Decoder:
     engine = model.kind is ModelKind.ENGINE
-    repeats = model.parameters.get("accumulate_tokens", "").lower() in ("true", "1")
+    repeats = model.parameters.get("accumulate_tokens", "").lower() in ("true", "yes", "1", "t")
     n = int(wish.params.get("n") or 1)
     # trtbuild's front matches stop strings exactly. Others match tokens, miss some and leave them in.
     stops = [] if model.kind is ModelKind.FRONT else wish.stops

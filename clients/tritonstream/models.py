@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -101,6 +101,7 @@ def parse_config(config: Message) -> ModelDescription:
     inputs = {spec.name: spec for spec in map(_spec, config.input)}
     outputs = {spec.name: spec for spec in map(_spec, config.output)}
     kind = _kind(config, inputs, outputs)
+    parameters = {key: value.string_value for key, value in config.parameters.items()}
     return ModelDescription(
         name=config.name,
         kind=kind,
@@ -108,8 +109,8 @@ def parse_config(config: Message) -> ModelDescription:
         max_batch_size=config.max_batch_size,
         inputs=inputs,
         outputs=outputs,
-        parameters={key: value.string_value for key, value in config.parameters.items()},
-        cancel=_cancel(kind),
+        parameters=parameters,
+        cancel=_cancel(kind, parameters),
         steps=tuple(step.model_name for step in config.ensemble_scheduling.step),
         priority_levels=config.dynamic_batching.priority_levels,
     )
@@ -141,9 +142,18 @@ def _kind(config: Message, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     return ModelKind.OTHER
 
 
-def _cancel(kind: ModelKind) -> Cancel:
+_BLS_ENGINE = "tensorrt_llm_model_name"  # NVIDIA's BLS (TensorRT-LLM 0.9 and later) names its engine here
+_BLS_PASSES_ID = "multimodal_encoders_name"  # and from the release that added this, gives it the request's id
+
+
+def _cancel(kind: ModelKind, parameters: Mapping[str, str]) -> Cancel:
+    """How a model is cancelled, as far as its own config tells."""
     if kind is ModelKind.ENSEMBLE:
         return Cancel(CancelHow.NONE, "an ensemble's steps do not see that the client left")
+    if kind is ModelKind.BLS and _BLS_ENGINE in parameters:
+        return Cancel(
+            CancelHow.NONE, "this BLS does not look whether the client left, nor does its engine know the id"
+        )
     if kind is ModelKind.BLS:
         return Cancel(
             CancelHow.NATIVE, "the RPC is cancelled; whether the model passes it on is its own affair"
@@ -158,13 +168,23 @@ def describing(name: str) -> Generator[str, Message | None, ModelDescription]:
     """
     config = yield name
     model = parse_config(config)
-    if model.kind is not ModelKind.ENSEMBLE:
-        return model
-    for step in model.steps:
-        config = yield step
+    for candidate in _engines(model):
+        config = yield candidate
         if config is not None and any(tensor.name == "input_ids" for tensor in config.input):
             return replace(model, cancel=_engine_cancel(parse_config(config), _instances(config)))
     return model
+
+
+def _engines(model: ModelDescription) -> Sequence[str]:
+    """Models that may be the engine behind an ensemble or NVIDIA's BLS, if a stop request can reach it."""
+    if model.kind is ModelKind.ENSEMBLE:
+        return model.steps
+    told = (
+        model.kind is ModelKind.BLS
+        and model.cancel.how is CancelHow.NONE
+        and _BLS_PASSES_ID in model.parameters
+    )
+    return [model.parameters[_BLS_ENGINE]] if told else []
 
 
 def _engine_cancel(engine: ModelDescription, instances: int) -> Cancel:

@@ -364,3 +364,25 @@ print("done")
             check=False,
         )
     assert result.stdout == "done\n", result.stderr
+
+
+@pytest.mark.parametrize("passes_id", [True, False])
+def test_nvidias_bls_is_told_through_its_engine_where_it_passes_ids_on(
+    run: Any, serve: Any, passes_id: bool
+) -> None:
+    parameters = {"tensorrt_llm_model_name": "engine"}
+    if passes_id:
+        parameters["multimodal_encoders_name"] = ""
+    server = serve(
+        bls=slow(kind=ModelKind.BLS, parameters=parameters, final_apart=True),
+        engine=FakeModel(kind=ModelKind.ENGINE),
+    )
+
+    async def body(client: Any) -> None:
+        described = await client.describe("bls")
+        assert described.cancel.how.value == ("stop-request" if passes_id else "none")
+        async with client.stream("bls", "x", max_tokens=200) as stream:
+            await anext(aiter(stream))
+
+    run(body, server.url)
+    assert ("engine" in [served.model for served in server.served]) == passes_id
