@@ -85,7 +85,7 @@ def connect(repo: Path | None, url: str | None) -> Iterator[Connection]:
 
     Errors of the client come out as `ServeError`, with what the server said.
     """
-    address, repository = (url, None) if url is not None else _running(repo)
+    address, repository = (url, _served_at(url)) if url is not None else _running(repo)
     from tritonstream import Client, TritonStreamError
 
     with Client(address) as client:
@@ -101,6 +101,17 @@ def _ways_out(error: Exception) -> tuple[str, ...]:
     if isinstance(error, (ConnectError, ConnectionLost)):
         return ("see what runs: trtbuild status", "start one: trtbuild serve")
     return ("see what is served: trtbuild list",) if isinstance(error, ModelNotFound) else ()
+
+
+def _served_at(url: str) -> Path | None:
+    """The repository of a server of this machine, by its address."""
+    from trtbuild.serve.registry import running
+
+    host, _, port = url.rpartition(":")
+    if host not in ("127.0.0.1", "localhost", "[::1]"):
+        return None
+    served = {str(record.grpc_port): Path(record.repository) for record in running()}
+    return served.get(port)
 
 
 def _running(repo: Path | None) -> tuple[str, Path]:
