@@ -85,6 +85,8 @@ def test_paths_are_relative_to_the_file(write, tmp_path):
         ("models: [{model: a, tp: 0}]", ["`models[0].tp`", "greater than or equal to 1", "the number 0"]),
         ("models: [{model: a, name: 12}]", ["`models[0].name`", "expected text", 'quote it: "12"']),
         ("models: [{quant: awq}]", ["`models[0].model` is missing"]),
+        ("models: [{model: ''}]", ["`models[0].model` is empty"]),
+        ('models: [{model: "\\uDCFF"}]', ["no valid Unicode"]),
         ("models: [qwen-7b]", ["`models[0]`", "write `- model: qwen-7b`"]),
         ("models: qwen-7b", ["`models`: expected a list"]),
         ("target: gpu\nmodels: [{model: a}]", ["`target`", "'engine', 'llmapi' or 'local'"]),

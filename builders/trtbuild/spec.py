@@ -49,7 +49,9 @@ class _Frozen(BaseModel):
 class LlmSpec(_Frozen):
     """One language model."""
 
-    model: str = Field(description="catalogue name, Hugging Face id, or folder with a config.json")
+    model: str = Field(
+        min_length=1, description="catalogue name, Hugging Face id, or folder with a config.json"
+    )
     name: ModelName | None = Field(
         default=None, description="name in the repository; default: the catalogue name"
     )

@@ -107,11 +107,11 @@ def validate_spec(data: object, *, where: str) -> DeploymentSpec:
 
 def _read(path: Path) -> str:
     try:
-        if path.is_file() and path.stat().st_size > MAX_SPEC_BYTES:
-            raise SpecError(
-                f"{path}: {path.stat().st_size} bytes is too long for a spec (at most {MAX_SPEC_BYTES})"
-            )
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MAX_SPEC_BYTES + 1)  # a pipe or a device may have no end
+        if len(data) > MAX_SPEC_BYTES:
+            raise SpecError(f"{path}: too long for a spec (at most {MAX_SPEC_BYTES} bytes)")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SpecError(f"{path}: not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
     except OSError as error:
@@ -193,8 +193,12 @@ def _explain(fault: Any) -> str:
         return f"`{path}` is missing"
     if kind == "value_error":
         return f"`{path}`: {fault['ctx']['error']}" if path else str(fault["ctx"]["error"])
+    if kind == "json_invalid":  # we wrote the JSON: only a lone surrogate can be wrong in it
+        return "there is text in it that is no valid Unicode"
     if kind == "enum":
         return f"`{path}`: {found!r} is not one of {fault['ctx']['expected']}"
+    if kind == "string_too_short":
+        return f"`{path}` is empty"
     expected = {"model_type": "a mapping", "model_attributes_type": "a mapping", "string_type": "text"}.get(
         kind
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,9 +73,14 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
     "size": [
         _option("--max-input", type=_POSITIVE, metavar="TOKENS", help="Longest prompt (2048)."),
         _option("--max-output", type=_POSITIVE, metavar="TOKENS", help="Longest answer (512)."),
-        _option("--concurrency", type=_POSITIVE, metavar="N", help="Requests at once; default: planned."),
-        _option("--instances", type=_POSITIVE, metavar="N", help="Copies of the engine (1)."),
-        _option("--tp", type=_POSITIVE, metavar="N", help="GPUs that share one instance (1)."),
+        _option(
+            "--concurrency",
+            type=click.IntRange(1, 4096),
+            metavar="N",
+            help="Requests at once; default: planned.",
+        ),
+        _option("--instances", type=click.IntRange(1, 64), metavar="N", help="Copies of the engine (1)."),
+        _option("--tp", type=click.IntRange(1, 64), metavar="N", help="GPUs that share one instance (1)."),
         _option("--kv-dtype", metavar="DTYPE", help="KV cache: auto, int8, fp8."),
     ],
 }
@@ -127,6 +133,7 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
         raise click.UsageError(
             "--name and --weights belong to one --model; describe several in a --spec file."
         )
+    from trtbuild.errors import SpecError
     from trtbuild.specfile import validate_spec
 
     per_model = {key: str(value) if isinstance(value, Path) else value for key, value in per_model.items()}
@@ -137,7 +144,20 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
             {"name": pipeline, "pipeline": pipeline} for pipeline in dict.fromkeys(taken["pipelines"])
         ],
     }
-    return validate_spec(data, where="command line")
+    try:
+        return validate_spec(data, where="command line")
+    except SpecError as error:
+        raise SpecError(_in_flags(error.message), *error.remedies) from error
+
+
+def _in_flags(message: str) -> str:
+    """A message about the spec in the words of the command line: ``--name`` for ``models[0].name``."""
+    flags = {key: flag for flag, key in _MODEL_FLAGS.items()} | {"model": "model"}
+
+    def flag(path: re.Match[str]) -> str:
+        return "--" + flags[path[1]].replace("_", "-")
+
+    return re.sub(r"`models\[\d+\]\.(\w+)`", flag, message.removeprefix("command line: "))
 
 
 def _override(path: Path, whole: dict[str, str]) -> DeploymentSpec:
