@@ -84,7 +84,7 @@ BATCH, NO_BATCH = "max_batch_size: 8", "max_batch_size: 0"
         ),
         (("e", BATCH, "max_batch_size: 9"), "max_batch_size 9 is above that of step a (8)"),
         (("c", BATCH, "max_batch_size: 4"), "max_batch_size 8 is above that of step c (4)"),
-        (("a", BATCH, NO_BATCH), "above that of step a (0)"),
+        (("a", BATCH, NO_BATCH), "e gives shape [-1, 1] (text), a takes [1] (TEXT)"),
         (("c", OUT, f"{OUT}, -1"), "(OUT), e takes"),
     ],
 )

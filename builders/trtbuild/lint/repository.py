@@ -227,9 +227,9 @@ class LintRepository:
         return next(iter(versions.values())) if len(versions) == 1 else None
 
     @property
-    def interface(self) -> str | None:
-        """The row set of the interface table; None where the version is unknown or outside it."""
-        return self.known.interface if self.known is not None else None
+    def interfaces(self) -> tuple[str, ...]:
+        """Row sets of the interface table that the version may mean; empty where it is unknown."""
+        return self.known.interfaces if self.known is not None else ()
 
     @cached_property
     def text_files(self) -> tuple[TextFile, ...]:

@@ -7,15 +7,17 @@ from trtbuild.lint.repository import ModelFolder
 
 def is_engine(model: ModelFolder) -> bool:
     """NVIDIA's TensorRT-LLM model: the C++ backend, or its Python twin with the same parameters."""
-    return model.backend == "tensorrtllm" or (
-        model.backend == "python"
-        and "gpt_model_path" in model.parameters
-        and "gpt_model_type" in model.parameters
-    )
+    return is_cpp_engine(model) or (model.backend == "python" and model.parameters.keys() >= _ENGINE_KEYS)
 
 
 def is_cpp_engine(model: ModelFolder) -> bool:
-    return model.backend == "tensorrtllm"
+    """The C++ backend; also where the template's ``${triton_backend}`` is still to be filled."""
+    return model.backend == "tensorrtllm" or (
+        model.backend.startswith("${") and model.parameters.keys() >= _ENGINE_KEYS
+    )
+
+
+_ENGINE_KEYS = {"gpt_model_path", "gpt_model_type"}
 
 
 def is_llmapi(model: ModelFolder) -> bool:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trtbuild.catalog.versions import Container, container_of_trtllm, find_container, interface
+from trtbuild.catalog.versions import (
+    Container,
+    container_of_trtllm,
+    containers,
+    find_container,
+    interface,
+)
 from trtbuild.errors import CatalogError
-from trtbuild.lint.findings import Place
+from trtbuild.lint.findings import Found, Place
 
 MANIFEST = "trtbuild.json"
 _RELEASE = re.compile(r"\d+\.\d+(?:\.\d+)?(?:\.post\d+)?")
@@ -21,12 +28,13 @@ class Known:
     """A version that is known, and from where.
 
     Attributes:
-        interface: row set of the interface table; None for a version outside it.
+        interfaces: row sets of the interface table that it may mean: containers were built before and after
+            the tag of their version. Empty for a version outside the table.
         container: the release, where it is known itself.
     """
 
     trtllm: str
-    interface: str | None
+    interfaces: tuple[str, ...]
     container: Container | None
     source: str
     place: Place
@@ -44,11 +52,11 @@ def stated_version(*, container: str | None, trtllm: str | None) -> Known | None
             raise CatalogError(
                 f"container {container} ships TensorRT-LLM {row.trtllm}, not {trtllm}", "give one of the two"
             )
-        return Known(row.trtllm, row.interface, row, f"--container {container}", Place("."))
+        return Known(row.trtllm, (row.interface,), row, f"--container {container}", Place("."))
     if trtllm is None:
         return None
     row = container_of_trtllm(trtllm)
-    return Known(row.trtllm, row.interface, None, f"--trtllm {trtllm}", Place("."))
+    return Known(row.trtllm, _interfaces(row.trtllm), None, f"--trtllm {trtllm}", Place("."))
 
 
 def stamped_version(root: Path) -> Known | None:
@@ -64,7 +72,7 @@ def stamped_version(root: Path) -> Known | None:
         return None
     line = next((n for n, text in enumerate(raw.splitlines(), 1) if '"container"' in text), 0)
     trtllm = row.trtllm if row is not None else version
-    return Known(trtllm, version, row, MANIFEST, Place(MANIFEST, line))
+    return Known(trtllm, (version,), row, MANIFEST, Place(MANIFEST, line))
 
 
 def engine_version(text: str, place: Place) -> Known | None:
@@ -72,17 +80,26 @@ def engine_version(text: str, place: Place) -> Known | None:
     match = _RELEASE.match(text)
     if match is None:
         return None
-    trtllm = match.group()
+    return Known(match.group(), _interfaces(match.group()), None, place.file, place)
+
+
+def _interfaces(trtllm: str) -> tuple[str, ...]:
+    names = {
+        row.interface for row in containers() if row.trtllm == trtllm or row.trtllm.startswith(f"{trtllm}.")
+    }
     try:
-        row: Container | None = container_of_trtllm(trtllm)
+        interface(trtllm, "tensorrt_llm")
     except CatalogError:
-        row = None
-    name = row.interface if row is not None else trtllm
-    try:
-        interface(name, "tensorrt_llm")
-    except CatalogError:
-        return Known(trtllm, None, None, place.file, place)
-    return Known(trtllm, name, None, place.file, place)
+        return tuple(sorted(names))
+    return tuple(sorted(names | {trtllm}))
+
+
+def agreed(versions: tuple[str, ...], look: Callable[[str], Iterator[Found]]) -> Iterator[Found]:
+    """What ``look`` finds in each of several versions that may be meant; nothing where there is none."""
+    every = [list(look(version)) for version in versions]
+    places = [{(item.place, item.edit) for item in found} for found in every]
+    if every:
+        yield from (item for item in every[0] if all((item.place, item.edit) in known for known in places))
 
 
 def container_of(version: str) -> str:

@@ -55,7 +55,7 @@ def _faults(ensemble: ModelConfig, models: Mapping[str, ModelConfig]) -> Iterato
         if model is None:
             yield fault("", f"step {step.model_name!r} is no model of this repository")
             continue
-        if batch > model.max_batch_size:
+        if 0 < model.max_batch_size < batch:  # 0: its own first dimension may carry the batch
             yield fault(
                 "", f"max_batch_size {batch} is above that of step {step.model_name} ({model.max_batch_size})"
             )

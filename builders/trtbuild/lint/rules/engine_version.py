@@ -22,7 +22,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
     server = repository.stated or repository.stamp
     versions = {known.trtllm for known in built.values()}
     for name, known in built.items():
-        if server is not None and not _same(known.trtllm, server.trtllm, server.interface):
+        if server is not None and not _same(known.trtllm, server.trtllm, server.interfaces):
             yield Found(
                 known.place,
                 f"the engine of {name} was built with TensorRT-LLM {known.trtllm}; "
@@ -42,5 +42,5 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 )
 
 
-def _same(built: str, served: str, interface: str | None) -> bool:
-    return built in (served, interface) or served.startswith(f"{built}.")
+def _same(built: str, served: str, interfaces: tuple[str, ...]) -> bool:
+    return built == served or built in interfaces or served.startswith(f"{built}.")

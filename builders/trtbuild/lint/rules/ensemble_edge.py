@@ -32,9 +32,50 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 _WHY,
                 "add the model, or mend model_name",
             )
+        if ensemble.name in _reached(repository, names):
+            yield Found(
+                ensemble.at(ensemble.config.get("ensemble_scheduling") if ensemble.config else None),
+                "the ensemble is a step of itself",
+                _WHY,
+                "break the circle",
+            )
+            continue
+        yield from _versions(repository, ensemble)
         steps = [repository.models.get(name) for name in names]
         if all(step is not None and _is_complete(step) for step in steps) and _is_complete(ensemble):
             yield from _edges(repository, ensemble, set(names))
+
+
+def _reached(repository: LintRepository, names: list[str]) -> set[str]:
+    """All models that the steps call, ensembles among them followed."""
+    seen: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name in repository.models:
+            seen.add(name)
+            waiting += step_names(repository.models[name])
+    return seen
+
+
+def _versions(repository: LintRepository, ensemble: ModelFolder) -> Iterator[Found]:
+    scheduling = ensemble.config.get("ensemble_scheduling") if ensemble.config else None
+    for step in scheduling.message.all("step") if scheduling is not None and scheduling.message else ():
+        name = step.message.get("model_name") if step.message else None
+        wanted = step.message.get("model_version") if step.message else None
+        model = repository.models.get(name.text) if name is not None else None
+        if (
+            model is not None
+            and wanted is not None
+            and wanted.text.isdigit()
+            and wanted.text not in model.versions
+        ):
+            yield Found(
+                ensemble.at(wanted),
+                f"step {model.name} asks for version {wanted.text}, and there is no folder of it",
+                _WHY,
+                "write model_version: -1 for the newest",
+            )
 
 
 def _is_complete(model: ModelFolder) -> bool:

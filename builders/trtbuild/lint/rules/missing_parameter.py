@@ -9,11 +9,13 @@ pre-processing needs `multimodal_model_path`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from trtbuild.catalog.versions import interface
 from trtbuild.lint.findings import Edit, Found, Place
 from trtbuild.lint.repository import LintRepository, ModelFolder
 from trtbuild.lint.roles import is_cpp_engine, is_postprocessing, is_preprocessing
+from trtbuild.lint.versions import agreed
 
 SEVERITY = "error"
 _ENTRY = 'parameters {{\n  key: "{key}"\n  value {{ string_value: "" }}\n}}\n'
@@ -23,22 +25,22 @@ def check(repository: LintRepository) -> Iterator[Found]:
     """Keys that must exist, and values that must be given."""
     for model in repository.readable:
         if is_cpp_engine(model):
-            yield from _engine(model, repository.interface)
+            yield from _engine(model, repository.interfaces)
         elif is_preprocessing(model):
             yield from _given(model, "tokenizer_dir", "the tokenizer is loaded from it")
-            yield from _keys(model, repository.interface, "preprocessing")
+            yield from _keys(model, repository.interfaces, "preprocessing")
         elif is_postprocessing(model):
             yield from _given(model, "tokenizer_dir", "the tokenizer is loaded from it")
 
 
-def _engine(model: ModelFolder, version: str | None) -> Iterator[Found]:
+def _engine(model: ModelFolder, versions: tuple[str, ...]) -> Iterator[Found]:
     yield from _given(model, "gpt_model_type", 'the backend stops with "Invalid gpt_model_type"')
     encoder = model.parameters.get("encoder_model_path")
     if encoder is None or not encoder.is_set:
         yield from _given(
             model, "gpt_model_path", 'the backend stops with "Both encoder and decoder model paths are empty"'
         )
-    yield from _keys(model, version, "tensorrt_llm")
+    yield from _keys(model, versions, "tensorrt_llm")
 
 
 def _given(model: ModelFolder, key: str, why: str) -> Iterator[Found]:
@@ -52,9 +54,11 @@ def _given(model: ModelFolder, key: str, why: str) -> Iterator[Found]:
         )
 
 
-def _keys(model: ModelFolder, version: str | None, kind: str) -> Iterator[Found]:
-    if version is None:
-        return
+def _keys(model: ModelFolder, versions: tuple[str, ...], kind: str) -> Iterator[Found]:
+    yield from agreed(versions, partial(_missing, model, kind))
+
+
+def _missing(model: ModelFolder, kind: str, version: str) -> Iterator[Found]:
     for row in interface(version, kind).parameters:
         if row.must_exist and row.name not in model.parameters and row.name not in _TOLD:
             yield Found(

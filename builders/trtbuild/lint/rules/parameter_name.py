@@ -21,15 +21,16 @@ SEVERITY = "warning"
 
 def check(repository: LintRepository) -> Iterator[Found]:
     """Parameters of engine models that are not in the table."""
-    version = repository.interface
+    versions = repository.interfaces
+    known = frozenset().union(*map(_of, versions))
     for model in repository.readable:
         if not is_cpp_engine(model):
             continue
         for key, parameter in model.parameters.items():
-            if version is not None and key in _ever() and key not in _of(version):
+            if versions and key in _ever() and key not in known:
                 yield Found(
                     model.at(parameter.place),
-                    f"TensorRT-LLM {version} has no parameter {key}",
+                    f"TensorRT-LLM {versions[-1]} has no parameter {key}",
                     "the backend of this version does not read it",
                     "remove it, or check that the template belongs to the version",
                 )

@@ -16,7 +16,7 @@ SEVERITY = "error"
 def check(repository: LintRepository) -> Iterator[Found]:
     """The stamp against the command line."""
     stated, stamp = repository.stated, repository.stamp
-    if stated is not None and stamp is not None and stated.interface != stamp.interface:
+    if stated is not None and stamp is not None and not set(stated.interfaces) & set(stamp.interfaces):
         yield Found(
             stamp.place,
             f"written for TensorRT-LLM {stamp.trtllm}; {stated.source} means {stated.trtllm}",

@@ -7,11 +7,13 @@ required input that is missing, or one of another type, makes every request fail
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from trtbuild.catalog.versions import Interface, containers, interface
+from trtbuild.catalog.versions import containers, interface
 from trtbuild.lint.findings import Found
 from trtbuild.lint.repository import LintRepository, ModelFolder, Tensor
 from trtbuild.lint.roles import is_cpp_engine
+from trtbuild.lint.versions import agreed
 
 SEVERITY = "error"
 _LOGITS = ("TYPE_FP32", "TYPE_FP16")
@@ -23,26 +25,23 @@ def check(repository: LintRepository) -> Iterator[Found]:
         if not is_cpp_engine(model) or not model.tensors("input"):
             continue
         yield from _settings(model)
-        if repository.interface is not None:
-            yield from _inputs(model, interface(repository.interface, "tensorrt_llm"))
+        yield from agreed(repository.interfaces, partial(_inputs, model))
 
 
 def _settings(model: ModelFolder) -> Iterator[Found]:
     for tensor in (*model.tensors("input"), *model.tensors("output")):
-        if (
-            tensor.name in ("context_logits", "generation_logits", "draft_logits")
-            and tensor.dtype not in _LOGITS
-        ):
-            if tensor.dtype.startswith("TYPE_"):
-                yield Found(
-                    model.at(tensor.place),
-                    f"{tensor.name} is {tensor.dtype}",
-                    "logits are FP32 or FP16; requests that return them fail",
-                    "write TYPE_FP32",
-                )
+        named = tensor.name in ("context_logits", "generation_logits", "draft_logits")
+        if named and tensor.dtype.startswith("TYPE_") and tensor.dtype not in _LOGITS:
+            yield Found(
+                model.at(tensor.place),
+                f"{tensor.name} is {tensor.dtype}",
+                "logits are FP32 or FP16; requests that return them fail",
+                "write TYPE_FP32",
+            )
 
 
-def _inputs(model: ModelFolder, rows: Interface) -> Iterator[Found]:
+def _inputs(model: ModelFolder, version: str) -> Iterator[Found]:
+    rows = interface(version, "tensorrt_llm")
     declared = {tensor.name: tensor for tensor in model.tensors("input")}
     known = {row.name: row for row in rows.inputs}
     for row in rows.inputs:

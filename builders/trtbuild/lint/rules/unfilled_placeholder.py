@@ -51,7 +51,8 @@ def _strings(model: ModelFolder) -> Iterator[Found]:
         names = ", ".join(item.key for item in optional)
         yield Found(
             model.at(first.place),
-            f"{len(optional)} parameter{'s' if len(optional) > 1 else ''} still hold a template's "
+            f"{len(optional)} parameter{'s' if len(optional) > 1 else ''} still "
+            f"{'hold' if len(optional) > 1 else 'holds'} a template's "
             f"placeholder: {names}",
             "the backend cannot read such a value, logs a warning and takes its default",
             'fill them, or leave them empty (string_value: "") to say that the default is wanted',

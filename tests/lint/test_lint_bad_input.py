@@ -1,0 +1,171 @@
+"""Files that are broken in every way: one finding each, with a place, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.lint_repo import found, only, write
+
+from trtbuild.lint.pbtxt import Kind, PbtxtError, parse
+from trtbuild.lint.run import lint
+
+GOOD = 'name: "m"\nbackend: "python"\nmax_batch_size: 8\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "part"),
+    [
+        ('backend: "python\nmax_batch_size: 8\n', 1, 10, "does not end on this line"),
+        ("backend: 'python\n", 1, 10, "does not end on this line"),
+        ('backend: "python"\ninstance_group [\n  { count: 1 kind: KIND_CPU }\n', 4, 1, "(in instance_group)"),
+        ('backend: "python"\ninput [ { name: } ]\n', 2, 17, "(in input.name)"),
+        ('backend: "python"\nmax_batch_size 8\n', 2, 16, "after 'max_batch_size'"),
+        ('backend: "python"\n}\n', 2, 1, "a field's name is expected"),
+        ("{}\n", 1, 1, "a field's name is expected"),
+        ('\tbackend:\t"python"\n\t\t@\n', 2, 3, "found '@'"),
+        ("a { " * 200, 1, 405, "nested deeper"),
+    ],
+)
+def test_text_that_does_not_parse_is_one_finding_with_line_column_and_key(tmp_path, text, line, column, part):
+    write(tmp_path, "m", text, {"1/model.py": ""})
+    finding = only(tmp_path)
+    assert (finding.rule, finding.place.file) == ("syntax", "m/config.pbtxt")
+    assert (finding.place.line, finding.place.column) == (line, column)
+    assert part in finding.found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + GOOD,
+        GOOD.replace("\n", "\r\n"),
+        GOOD.replace(" ", "\t"),
+        GOOD + '# an "open quote\n',
+        GOOD + "# ${not_a_placeholder}\n",
+        GOOD + 'parameters { key: "a" value { string_value: "one " "two # three" } }  # ok',
+        GOOD + "\n" * 100_000,
+    ],
+)
+def test_text_that_looks_strange_and_is_right(tmp_path, text):
+    write(tmp_path, "m", text, {"1/model.py": ""})
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b"\x7fELF\x00\x00\x01", 0),
+        (b'name: "m"\nbackend: "pyth\xf6n"\n', 2),
+        (b"# " + b"x" * (10 << 20), 0),
+    ],
+)
+def test_what_is_no_text_is_one_finding(tmp_path, raw, line):
+    write(tmp_path, "m", raw, {"1/model.py": ""})
+    finding = only(tmp_path)
+    assert (finding.rule, finding.place.line) == ("unreadable", line)
+
+
+def test_loops_of_links_and_folders_under_a_files_name(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    write(
+        tmp_path,
+        "round",
+        GOOD.replace("m", "round", 1).replace('name: "round"', 'name: "round"'),
+        {"1/model.py": ""},
+    )
+    (tmp_path / "round" / "config.pbtxt").write_text('name: "round"\nbackend: "python"\n')
+    (tmp_path / "round" / "1" / "again").symlink_to(tmp_path)
+    (tmp_path / "selflink" / "1").mkdir(parents=True)
+    (tmp_path / "selflink" / "config.pbtxt").symlink_to("config.pbtxt")
+    (tmp_path / "folder" / "config.pbtxt").mkdir(parents=True)
+    assert [(rule, file) for rule, file, _ in found(tmp_path)] == [
+        ("unreadable", "folder/config.pbtxt"),
+        ("unreadable", "selflink/config.pbtxt"),
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permission(tmp_path):
+    path = write(tmp_path, "m", GOOD)
+    path.chmod(0)
+    assert only(tmp_path).rule == "unreadable"
+    path.chmod(stat.S_IRUSR)
+
+
+def test_a_folder_that_is_no_model_and_a_name_with_a_newline(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("x")
+    write(tmp_path, "two\nlines", 'backend: "python"\n', {"1/model.py": ""})
+    findings = lint(tmp_path)
+    assert [(item.rule, str(item.place)) for item in findings] == [
+        ("no-config", "notes"), ("model-name", "two\\nlines"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "line"),
+    [
+        ("max_batch_size: 1\nmax_batch_size: 2\n", "duplicate-key", 2),
+        ("max_batch_size: 8.5\n", "wrong-type", 1),
+        ('max_batch_size: "8"\n', "wrong-type", 1),
+        ("max_batch_size: 99999999999\n", "wrong-type", 1),
+        ("backend: python\n", "wrong-type", 1),
+        ("max_batchsize: 8\n", "unknown-key", 1),
+        ('input [ { name: "a" data_type: TYPE_FLOAT dims: [1] } ]\n', "wrong-type", 1),
+        ("instance_group [\n { kind: KIND_TPU }\n]\n", "wrong-type", 2),
+        ("model_transaction_policy {\n decoupled: yes }\n", "wrong-type", 2),
+        ("dynamic_batching { }\nsequence_batching { }\n", "duplicate-key", 2),
+        ("max_batch_size: -1\n", "batch-size", 1),
+        ("max_batch_size: 4\ndynamic_batching {\n preferred_batch_size: [ 8 ] }\n", "batch-size", 3),
+        ("input [ { name: 'a' data_type: TYPE_FP32\n dims: [ 0 ] } ]\n", "tensor-shape", 2),
+        ('name: "other"\n', "name-mismatch", 1),
+        ("instance_group [ { kind: KIND_CPU\n gpus: [ 0 ] } ]\n", "gpus-ignored", 2),
+        (
+            "response_cache { enable: true }\nmodel_transaction_policy { decoupled: true }\n",
+            "response-cache",
+            1,
+        ),
+    ],
+)
+def test_a_mistake_is_told_where_it_stands(tmp_path, text, rule, line):
+    write(tmp_path, "m", text, {"1/model.py": ""})
+    assert (rule, "m/config.pbtxt", line) in found(tmp_path)
+
+
+def test_a_type_of_another_library_is_known(tmp_path):
+    write(tmp_path, "m", 'input [ { name: "a" data_type: TYPE_FLOAT dims: [1] } ]\n', {"1/model.onnx": ""})
+    assert "TYPE_FP32" in only(tmp_path).remedy
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab:{}[]<>\"'\\#$ \n\t\r,;.-0x1e5é\ufeff", max_size=60))
+def test_any_text_parses_or_is_refused_with_a_place(text):
+    try:
+        parse(text)
+    except PbtxtError as error:
+        assert 1 <= error.line <= text.count("\n") + 1
+        assert error.column >= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.text(st.characters(exclude_characters='"\\\n', exclude_categories=["Cs"]), max_size=30),
+    st.integers(-(2**31), 2**31 - 1),
+)
+def test_values_come_back_with_their_lines(text, number):
+    tree = parse(f'# c\na: "{text}"\nb {{\n  c: [ {number}, {number} ]\n}}\n')
+    first, second = tree.all("b")[0].message.all("c")
+    assert (tree.get("a").text, tree.get("a").line, tree.get("a").kind) == (text, 2, Kind.STRING)
+    assert (int(first.text), first.line, int(second.text)) == (number, 4, number)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_give_at_most_one_finding_of_the_file(tmp_path_factory, raw):
+    repo = tmp_path_factory.mktemp("r")
+    write(repo, "m", raw, {"1/model.py": ""})
+    assert len([rule for rule, _, _ in found(repo) if rule in ("syntax", "unreadable")]) <= 1
