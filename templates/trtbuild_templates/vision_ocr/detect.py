@@ -25,6 +25,7 @@ _BOX_THRESHOLD = 0.45  # mean probability over the rectangle, where only the com
 _UNCLIP_RATIO = 1.6
 _MIN_CORE_SIDE = 3.0  # pixels of the map
 _MAX_BOXES = 2000  # noise can give many more; the largest are kept
+_HALF_PIXEL = 0.5  # from a pixel's centre to its edge
 _LONG = 3.0  # width to height, from which on a box shows the direction of its text
 _FAIRLY_LONG = 1.8  # the same, on a page without longer ones
 _STRAY_ANGLE = math.radians(8)
@@ -73,7 +74,7 @@ def boxes(probability: Map) -> list[Detection]:
     hulls, scores, cores = [], [], []
     for label, points in _outlines(runs):
         hull = convex_hull(points)
-        core = smallest(hull)
+        core = smallest(hull).grown(_HALF_PIXEL)
         score = float(mass[label]) / (core.width * core.height)
         if min(core.width, core.height) >= _MIN_CORE_SIDE and score >= _BOX_THRESHOLD:
             hulls.append(hull)
@@ -94,7 +95,7 @@ def _mass(probability: Map, runs: Runs) -> FloatArray:
 
 
 def _outlines(runs: Runs) -> list[tuple[int, FloatArray]]:
-    """Label and pixel corners [n, 2] of each component that is worth a look, the largest at most."""
+    """Label and outermost pixels' centres [n, 2] of each component worth a look, the largest at most."""
     pixels = np.bincount(runs.labels, runs.stops - runs.starts, minlength=runs.count)
     kept = np.flatnonzero(pixels >= _MIN_CORE_SIDE**2)
     kept = np.sort(kept[np.argsort(-pixels[kept], kind="stable")[:_MAX_BOXES]])
@@ -108,9 +109,9 @@ def _outlines(runs: Runs) -> list[tuple[int, FloatArray]]:
         )  # the last run of each row; the next begins one
         rows, stops = runs.rows[own][ends], runs.stops[own][ends]
         starts = runs.starts[own][np.concatenate([[0], ends[:-1] + 1])]
-        x = np.concatenate([starts, stops, starts, stops])
-        y = np.concatenate([rows, rows, rows + 1, rows + 1])
-        outlines.append((label, np.stack([x, y], axis=1).astype(np.float64)))
+        x = np.concatenate([starts, stops - 1]) + _HALF_PIXEL
+        y = np.concatenate([rows, rows]) + _HALF_PIXEL
+        outlines.append((label, np.stack([x, y], axis=1)))
     return outlines
 
 
@@ -129,7 +130,11 @@ def _aligned(cores: list[Rectangle], hulls: list[FloatArray]) -> list[Rectangle]
     aligned = []
     for core, hull, ratio in zip(standing, hulls, ratios, strict=True):
         if ratio < least:
-            core = at_angle(hull, skew) if abs(_skew(core.angle - skew)) > _STRAY_ANGLE else core
+            core = (
+                at_angle(hull, skew).grown(_HALF_PIXEL)
+                if abs(_skew(core.angle - skew)) > _STRAY_ANGLE
+                else core
+            )
             if _points_down(core) != down:
                 core = core.turned(1 if down else -1)
         aligned.append(core)
