@@ -378,7 +378,8 @@ def test_batch_in_dims_on_one_side_of_an_ensemble_only(tmp_path):
         'output [ { name: "O" data_type: TYPE_FP32 dims: [ 1, 3, 1280, 1280 ] } ]\n'
         'ensemble_scheduling { step [\n'
         '{ model_name: "pre" input_map { key: "I" value: "I" } output_map { key: "O" value: "picture" } },\n'
-        '{ model_name: "net" input_map { key: "I" value: "picture" } output_map { key: "O" value: "O" } } ] }\n',
+        '{ model_name: "net" input_map { key: "I" value: "picture" }\n'
+        'output_map { key: "O" value: "O" } } ] }\n',
     )  # fmt: skip
     assert found(tmp_path) == [("ensemble-edge", "all/config.pbtxt", line_of(path, 'model_name: "net"'))]
 

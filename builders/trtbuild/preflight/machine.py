@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
-from trtbuild.catalog.versions import containers
+from trtbuild.catalog.versions import Container, containers
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject, gib
 from trtbuild.spec import Target
@@ -65,9 +66,19 @@ def check_driver(subject: Subject) -> Iterator[Finding]:
     host, container = subject.context.host, subject.context.container
     if host is None or host.driver is None or container is None:
         return
-    found, wanted = _branch(host.driver), _branch(container.driver)
+    problem = driver_problem(host.driver, container)
+    if problem is not None:
+        severity, message, remedies = problem
+        yield subject.finding("host.driver", severity, message, *remedies)
+
+
+def driver_problem(
+    driver: str, container: Container
+) -> tuple[Literal["warning", "error"], str, tuple[str, ...]] | None:
+    """What is wrong with a driver for a container: severity, message, ways out; None where nothing is."""
+    found, wanted = _branch(driver), _branch(container.driver)
     if found >= wanted:
-        return
+        return None
     least = _LEAST_DRIVER.get(_branch(container.cuda), wanted)
     fits = next((other for other in containers() if _branch(other.driver) <= found), None)
     compatible = found >= least
@@ -76,15 +87,13 @@ def check_driver(subject: Subject) -> Iterator[Finding]:
         if compatible
         else f"; CUDA {container.cuda} needs at least branch {least}"
     )
-    yield subject.finding(
-        "host.driver",
-        "warning" if compatible else "error",
-        f"driver {host.driver} is older than the one of container {container.release} ({container.driver}, "
-        "CUDA "
-        f"{container.cuda}){why}",
-        *([f"container {fits.release} (TensorRT-LLM {fits.trtllm}) is made for it"] if fits else []),
-        f"install a driver of branch {wanted} or newer",
+    message = (
+        f"driver {driver} is older than the one of container {container.release} ({container.driver}, "
+        f"CUDA {container.cuda}){why}"
     )
+    older = f"container {fits.release} (TensorRT-LLM {fits.trtllm}) is made for it" if fits else None
+    remedies = (*([older] if older else []), f"install a driver of branch {wanted} or newer")
+    return "warning" if compatible else "error", message, remedies
 
 
 def _branch(version: str) -> int:
