@@ -96,7 +96,7 @@ def main() -> int:
         write_hugging_face(source)
         load_calibration(None, quant="awq", samples=CALIBRATED).write(calibration)
         words = ["--model_dir", source, "--output_dir", output, "--calib_dataset", calibration]
-        words += ["--calib_size", CALIBRATED, "--calib_max_seq_length", 256, "--qformat", "int4_awq"]
+        words += ["--calib_size", CALIBRATED, "--calib_max_seq_length", 512, "--qformat", "int4_awq"]
         words += ["--awq_block_size", GROUP]
         if code := quantise.main([str(word) for word in words]):
             return code

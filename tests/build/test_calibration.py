@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trtbuild.build.calibration import FIELDS, Calibration, load_calibration
+from trtbuild.build.quantise import pack
 from trtbuild.errors import ModelSourceError
 
 TEXT = "A sentence that is long enough to count."
@@ -110,3 +111,9 @@ def test_what_is_written_is_one_json_object_a_line_in_ascii(texts: list[str]) ->
     lines = content.split("\n")
     assert [json.loads(line)["text"] for line in lines[:-1]] == texts
     assert lines[-1] == ""
+
+
+def test_whole_texts_share_a_sequence_while_it_holds_them() -> None:
+    texts = [[1, 2, 3], [4], [], [5, 6, 7, 8, 9, 10], [11]]
+
+    assert pack(texts, 4) == [[1, 2, 3, 4], [5, 6, 7, 8], [11]]

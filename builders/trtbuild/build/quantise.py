@@ -17,7 +17,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,8 @@ def _run(args: argparse.Namespace) -> None:
     texts = _texts(args.calib_dataset, limit)
     started = time.monotonic()
     model, tokens = _load(args.model_dir, args.dtype, texts, args.calib_max_seq_length)
-    _say(f"calibrating {args.qformat} on {len(tokens)} texts, {sum(map(len, tokens))} tokens")
+    count = sum(map(len, tokens))
+    _say(f"calibrating {args.qformat} on {len(texts)} texts, {count} tokens in {len(tokens)} sequences")
     quantised = _quantise(model, args.qformat, args.awq_block_size, args.kv_cache_dtype, _forward(tokens))
     _say(f"exporting to {args.output_dir}")
     _export(quantised, args, weights.architecture, hf_export)
@@ -102,7 +103,7 @@ def _run(args: argparse.Namespace) -> None:
         "qformat": args.qformat,
         "group_size": args.awq_block_size if "awq" in args.qformat else None,
         "kv_cache_dtype": args.kv_cache_dtype,
-        "calibration": {"texts": len(tokens), "tokens": sum(map(len, tokens))},
+        "calibration": {"texts": len(texts), "tokens": count},
         "proof": asdict(proof.summary()),
     }
     (args.output_dir / "quantisation.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
@@ -119,21 +120,34 @@ def _texts(folder: Path, limit: int) -> list[str]:
 
 
 def _load(folder: Path, dtype: str, texts: Sequence[str], max_tokens: int) -> tuple[Any, list[torch.Tensor]]:
-    """Returns the model, and one int64 tensor of token ids a text."""
+    """Returns the model, and int64 tensors of token ids, each of one or more whole texts."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    encoded = [
-        torch.tensor(ids[:max_tokens], dtype=torch.int64)
-        for text in texts
-        if (ids := tokenizer(text).input_ids)
-    ]
+    sequences = pack((tokenizer(text).input_ids for text in texts), max_tokens)
+    encoded = [torch.tensor(ids, dtype=torch.int64) for ids in sequences]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = AutoModelForCausalLM.from_pretrained(
         folder, torch_dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
     )
     return model.to(device).eval(), [ids.to(device) for ids in encoded]
+
+
+def pack(texts: Iterable[Sequence[int]], max_tokens: int) -> list[list[int]]:
+    """Returns the texts, each cut to max_tokens, put one after the other while a sequence holds them.
+
+    AWQ's search quantises every weight again for each sequence and each candidate, so that on a CPU its time
+    follows the number of sequences, not that of tokens.
+    """
+    sequences: list[list[int]] = []
+    for text in texts:
+        ids = list(text[:max_tokens])
+        if sequences and len(sequences[-1]) + len(ids) <= max_tokens:
+            sequences[-1] += ids
+        elif ids:
+            sequences.append(ids)
+    return sequences
 
 
 def _forward(tokens: Sequence[torch.Tensor]) -> Callable[[Any], None]:
