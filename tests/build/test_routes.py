@@ -9,8 +9,8 @@ import pytest
 
 from trtbuild.build.checkpoints import Checkpoint
 from trtbuild.build.quant_configs import SourceQuant
-from trtbuild.build.routes import choose_sibling, note_for_sibling, route
-from trtbuild.catalog.models import find_model
+from trtbuild.build.routes import choose_sibling, hub_checkpoint, note_for_sibling, route, sibling_checkpoint
+from trtbuild.catalog.models import all_models, find_model
 from trtbuild.errors import ModelSourceError
 from trtbuild.spec import Target
 
@@ -129,3 +129,28 @@ def test_only_nvidias_own_exports_serve_the_llm_api() -> None:
     sibling = choose_sibling(record, quant="fp8", target=Target.LLMAPI, version="1.2.1")
     assert sibling is not None
     assert sibling.repo.startswith("nvidia/")
+
+
+@pytest.mark.parametrize("target", [Target.ENGINE, Target.LLMAPI])
+@pytest.mark.parametrize("quant", ["awq", "gptq", "fp8", "fp8-block", "nvfp4"])
+def test_a_sibling_is_taken_only_if_its_way_is_open(quant: str, target: Target) -> None:
+    for record in all_models():
+        sibling = choose_sibling(record, quant=quant, target=target, version="1.2.1")
+        if sibling is not None:
+            checkpoint = sibling_checkpoint(record, sibling)
+            assert route(checkpoint, quant=quant, target=target, version="1.2.1").method in (
+                "convert",
+                "direct",
+            )
+
+
+def test_fp8_of_every_model_with_a_third_partys_fp8_is_quantised_here_for_the_engine() -> None:
+    """The compiled flow has no converter for other people's FP8 (llama-3-8b, qwen2-7b and others)."""
+    third_party = [
+        record for record in all_models() if any(sibling.method == "fp8" for sibling in record.siblings)
+    ]
+    assert len(third_party) > 5
+    for record in third_party:
+        checkpoint, _ = hub_checkpoint(record, quant="fp8", target=Target.ENGINE, version="1.2.1")
+        assert checkpoint.folder == Path(record.id)
+        assert route(checkpoint, quant="fp8", target=Target.ENGINE, version="1.2.1").method == "quantise"

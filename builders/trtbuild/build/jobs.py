@@ -16,10 +16,9 @@ from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibra
 from trtbuild.build.checkpoints import Checkpoint, read_checkpoint
 from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
 from trtbuild.build.groups import choose_group
-from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
-from trtbuild.build.routes import choose_sibling, note_for_sibling, route
+from trtbuild.build.routes import hub_checkpoint, note_for_sibling, route
 from trtbuild.catalog.formats import find_format
-from trtbuild.catalog.models import ModelRecord, Sibling, find_model
+from trtbuild.catalog.models import find_model
 from trtbuild.errors import BuildError, CatalogError, ModelSourceError
 from trtbuild.plan.architecture import from_hf_config, from_record
 from trtbuild.plan.model import LlmPlan
@@ -166,31 +165,9 @@ def _on_the_hub(
             f"{llm.source} is in no catalogue, so its way to an engine is not known here",
             "fetch it, and give the folder with --weights",
         ) from exc
-    sibling = choose_sibling(record, quant=llm.quant, target=target, version=version)
-    if sibling is None or options.calibrate:
-        return _expected(record, record.id, None)
-    notes.append(note_for_sibling(sibling, record.id))
-    return _expected(record, sibling.repo, _quantised(sibling))
-
-
-def _expected(record: ModelRecord, repository: str, quant: SourceQuant | None) -> Checkpoint:
-    return Checkpoint(
-        folder=Path(repository),
-        kind="hf",
-        model_type=record.shape.type,
-        architecture=record.shape.class_,
-        dtype=record.shape.dtype,
-        size_bytes=0,
-        quant=quant,
+    checkpoint, sibling = hub_checkpoint(
+        record, quant=llm.quant, target=target, version=version, calibrate=options.calibrate
     )
-
-
-def _quantised(sibling: Sibling) -> SourceQuant | None:
-    """The quantisation that the catalogue's words mean, such as "awq int4 g128"."""
-    words = sibling.method.lower().replace(",", " ").split()
-    if sibling.repo.lower().startswith("nvidia/"):  # modelopt's own exports
-        return SourceQuant("modelopt", words[0], 4 if words[0] in ("awq", "nvfp4") else 8)
-    bits = next((int(word[3:]) for word in words if word.startswith("int")), 4)
-    group = next((int(word[1:]) for word in words if word[:1] == "g" and word[1:].isdigit()), 128)
-    section = {"quant_method": words[0], "bits": bits, "group_size": group}
-    return parse_quant_config(Path(sibling.repo), {"quantization_config": section})
+    if sibling is not None:
+        notes.append(note_for_sibling(sibling, record.id))
+    return checkpoint

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from trtbuild.build.checkpoints import Checkpoint
 from trtbuild.build.commands import Recipe
 from trtbuild.build.flags import CALIBRATED_FORMATS
+from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import ModelRecord, Sibling
 from trtbuild.catalog.versions import version_key
@@ -48,21 +51,67 @@ def route(
 def choose_sibling(record: ModelRecord, *, quant: str, target: Target, version: str | None) -> Sibling | None:
     """Returns the published checkpoint of a model that serves ``quant`` on this target; None: there is none.
 
-    Only ones that the way to the target reads: AutoAWQ for the compiled flow, modelopt's for the LLM API.
+    Only one that `route` really takes: AutoAWQ and GPTQ for the compiled flow, modelopt's exports for the LLM
+    API. Where none is, the 16-bit weights are quantised.
     """
-    if target is Target.LOCAL or quant not in ("awq", "gptq", "fp8"):
+    if target is Target.LOCAL:
         return None
-    if target is Target.ENGINE and not _imports(record.shape.type, version or "0"):
-        return None
-    return next((sibling for sibling in record.siblings if _serves(sibling, quant, target)), None)
+    for sibling in record.siblings:
+        with suppress(ModelSourceError):
+            checkpoint = sibling_checkpoint(record, sibling)
+            if checkpoint.format == quant:
+                route(checkpoint, quant=quant, target=target, version=version)
+                return sibling
+    return None
 
 
-def _serves(sibling: Sibling, quant: str, target: Target) -> bool:
+def hub_checkpoint(
+    record: ModelRecord, *, quant: str, target: Target, version: str | None, calibrate: bool = False
+) -> tuple[Checkpoint, Sibling | None]:
+    """What is fetched for a model of the catalogue, as the catalogue describes it, and the sibling it is.
+
+    Args:
+        calibrate: the 16-bit weights, even where a published checkpoint in the format exists.
+    """
+    sibling = None if calibrate else choose_sibling(record, quant=quant, target=target, version=version)
+    return (
+        _described(record, record.id, None) if sibling is None else sibling_checkpoint(record, sibling)
+    ), sibling
+
+
+def sibling_checkpoint(record: ModelRecord, sibling: Sibling) -> Checkpoint:
+    """A published checkpoint as the catalogue's words describe it, such as "awq int4 g128".
+
+    Raises:
+        ModelSourceError: nobody checked it, or it is quantised with what nothing here reads.
+    """
+    if sibling.unverified:
+        raise ModelSourceError(f"{sibling.repo} was not checked")
     words = sibling.method.lower().replace(",", " ").split()
-    by_nvidia = sibling.repo.lower().startswith("nvidia/")
-    if sibling.unverified or (target is Target.LLMAPI) != by_nvidia:
-        return False
-    return quant in words and ("int8" not in words) and (quant != "fp8" or "block" not in words)
+    if sibling.repo.lower().startswith("nvidia/"):  # modelopt's own exports
+        quant: SourceQuant | None = SourceQuant(
+            "modelopt", words[0], 4 if words[0] in ("awq", "nvfp4") else 8
+        )
+    else:
+        bits = next((int(word[3:]) for word in words if word.startswith("int")), 4)
+        group = next((int(word[1:]) for word in words if word[:1] == "g" and word[1:].isdigit()), 128)
+        section = {"quant_method": words[0], "bits": bits, "group_size": group}
+        if "block" in words:
+            section["weight_block_size"] = [128, 128]
+        quant = parse_quant_config(Path(sibling.repo), {"quantization_config": section})
+    return _described(record, sibling.repo, quant)
+
+
+def _described(record: ModelRecord, repository: str, quant: SourceQuant | None) -> Checkpoint:
+    return Checkpoint(
+        folder=Path(repository),
+        kind="hf",
+        model_type=record.shape.type,
+        architecture=record.shape.class_,
+        dtype=record.shape.dtype,
+        size_bytes=0,
+        quant=quant,
+    )
 
 
 def _imports(model_type: str, version: str) -> bool:
