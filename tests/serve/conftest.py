@@ -17,6 +17,14 @@ from trtbuild.serve.server import Server, start
 
 T = TypeVar("T")
 
+TINY = {
+    "max_tokens_in_paged_kv_cache": "2048",
+    "max_beam_width": "4",
+    "guided_decoding_backend": "xgrammar",
+}
+SLOW = {"max_tokens_in_paged_kv_cache": "8192"}
+NARROW = {"max_tokens_in_paged_kv_cache": "1024", "enable_chunked_context": "false"}
+
 
 @pytest.fixture(scope="session", autouse=True)
 def state_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -35,25 +43,17 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_server(tmp_path_factory: pytest.TempPathFactory, tiny_weights: Path) -> Iterator[Server]:
-    """``tiny``: 64 blocks, beams up to 4. ``narrow``: one sequence at a time and a queue of two."""
+    """``tiny``: 64 blocks, beams up to 4. ``slow``: some milliseconds a step, so that a client on a busy
+    machine sees its requests run. ``narrow``: as slow, one sequence at a time and a queue of two."""
     repository = tmp_path_factory.mktemp("repository")
-    tiny = engine_config(
-        "tiny",
-        parameters={
-            "max_tokens_in_paged_kv_cache": "2048",
-            "max_beam_width": "4",
-            "guided_decoding_backend": "xgrammar",
-        },
-    )
-    narrow = engine_config(
-        "narrow",
-        parameters={"max_tokens_in_paged_kv_cache": "1024", "enable_chunked_context": "false"},
-        max_queue_size=2,
-    )
-    write_engine(repository, tiny_weights, config=tiny, max_batch_size=32, max_seq_len=2048)
-    write_engine(
-        repository, tiny_weights, config=narrow, max_batch_size=1, max_num_tokens=64, max_seq_len=2048
-    )
+    slow_weights = write_tiny_gguf(tmp_path_factory.mktemp("slow") / "slow.gguf", layers=24, hidden=128)
+    for name, weights, limits, parameters, queue in (
+        ("tiny", tiny_weights, {"max_batch_size": 32}, TINY, 0),
+        ("slow", slow_weights, {"max_batch_size": 8}, SLOW, 0),
+        ("narrow", slow_weights, {"max_batch_size": 1, "max_num_tokens": 64}, NARROW, 2),
+    ):
+        config = engine_config(name, parameters=parameters, max_queue_size=queue)
+        write_engine(repository, weights, config=config, max_seq_len=2048, **limits)
     with start(repository) as server:
         yield server
 

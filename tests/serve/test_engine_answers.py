@@ -164,7 +164,15 @@ def test_token_counts_and_times_when_asked_for(run: Run) -> None:
         ({"max_tokens": -1}, "request_output_len is -1"),
         ({"prompt": []}, "the prompt is empty"),
         ({"prompt": [1] * 2048}, r"Prompt length (2048) exceeds maximum input length (2047)"),
-        ({"prompt": [5, -7]}, "input_ids holds -7"),
+        ({"prompt": [5, -7]}, "input_ids holds -7; token ids are 0 to 258"),
+        (
+            {"prompt": [5, 259], "repetition_penalty": np.float32(2)},
+            "input_ids holds 259; token ids are 0 to 258",
+        ),
+        ({"end_id": np.int32(259), "min_tokens": np.int32(2)}, "end_id is 259; token ids are 0 to 258"),
+        ({"end_id": np.int32(-2)}, "end_id is -2"),
+        ({"len_penalty": np.float32("nan")}, "len_penalty is nan; it must be a finite number"),
+        ({"repetition_penalty": np.float32("inf")}, "repetition_penalty is inf"),
         ({"input_lengths": np.int32(9)}, "input_lengths is 9, and input_ids holds 5 tokens"),
         (
             {"beam_width": np.int32(5)},

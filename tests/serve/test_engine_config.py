@@ -58,6 +58,7 @@ def test_limits_come_from_both_files(engine: Path) -> None:
     assert limits.max_num_tokens == 256
     assert limits.max_seq_len == 1024  # the GGUF's own context is the smallest
     assert limits.max_queue_size == 7
+    assert limits.vocab_size == 259
     assert limits.max_beam_width == 4
     assert limits.chunked_context
     assert not limits.kv_reuse

@@ -39,7 +39,7 @@ def test_a_late_arrival_does_not_wait_for_those_that_run(run: Run) -> None:
         begun = asyncio.Semaphore(0)
 
         async def long(name: str) -> None:
-            async for response in client.stream(request("tiny", PROMPT, 250, streaming=True)):
+            async for response in client.stream(request("slow", PROMPT, 600, streaming=True)):
                 if not order.count(name):
                     order.append(name)
                     begun.release()
@@ -49,7 +49,7 @@ def test_a_late_arrival_does_not_wait_for_those_that_run(run: Run) -> None:
         tasks = [asyncio.create_task(long(f"long {number}")) for number in range(7)]
         for _ in tasks:
             await begun.acquire()
-        await client.answer(request("tiny", [7, 8, 9], 1, streaming=True))
+        await client.answer(request("slow", [7, 8, 9], 1, streaming=True))
         order.append("late")
         await asyncio.gather(*tasks)
         assert order.index("late") == 7, order  # after the seven first tokens, before any end
@@ -110,25 +110,25 @@ def test_a_request_that_waits_can_be_cancelled(run: Run, gauge: Gauge) -> None:
 
 def test_the_gauges_are_right_while_busy_and_at_rest(run: Run, gauge: Gauge) -> None:
     async def body(client: EngineClient) -> None:
-        streams = [client.stream(request("tiny", PROMPT, 660, streaming=True)) for _ in range(3)]
+        streams = [client.stream(request("slow", PROMPT, 660, streaming=True)) for _ in range(3)]
         for stream in streams:
             await anext(aiter(stream))
-        await until(lambda: gauge("tiny", "generation_requests") == 3)
-        assert gauge("tiny", "active") == 3
-        assert gauge("tiny", "scheduled") == 3
-        assert 3 <= gauge("tiny", "used") <= 3 * 21  # 665 tokens are 21 blocks
-        assert gauge("tiny", "used") + gauge("tiny", "free") == POOL_BLOCKS
-        before = gauge("tiny", "iteration_counter")
-        await until(lambda: gauge("tiny", "iteration_counter") > before)
+        await until(lambda: gauge("slow", "generation_requests") == 3)
+        assert gauge("slow", "active") == 3
+        assert gauge("slow", "scheduled") == 3
+        assert 3 <= gauge("slow", "used") <= 3 * 21  # 665 tokens are 21 blocks
+        assert gauge("slow", "used") + gauge("slow", "free") == 8192 // 32
+        before = gauge("slow", "iteration_counter")
+        await until(lambda: gauge("slow", "iteration_counter") > before)
         for stream in streams:
             stream.cancel()
-        await until(lambda: gauge("tiny", "active") == 0)
-        await until(lambda: gauge("tiny", "used") == 0)
-        assert gauge("tiny", "fraction") == 0
-        assert gauge("tiny", "scheduled") == 0
-        assert gauge("tiny", "generation_requests") == 0
-        assert gauge("tiny", "tokens_per") == 32
-        assert gauge("tiny", "max") in (32, POOL_BLOCKS)  # of requests, and of blocks
+        await until(lambda: gauge("slow", "active") == 0)
+        await until(lambda: gauge("slow", "used") == 0)
+        assert gauge("slow", "fraction") == 0
+        assert gauge("slow", "scheduled") == 0
+        assert gauge("slow", "generation_requests") == 0
+        assert gauge("slow", "tokens_per") == 32
+        assert gauge("slow", "max") in (8, 8192 // 32)  # of requests, and of blocks
 
     run(body)
 

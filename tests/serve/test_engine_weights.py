@@ -39,6 +39,7 @@ def test_a_gguf_of_a_known_architecture_is_found(tmp_path: Path, architecture: s
     weights = find_weights(tmp_path)
     assert weights.path == path
     assert weights.context_tokens == 77
+    assert weights.vocab_size == 259
 
 
 def test_another_architecture_is_refused_with_the_way_to_convert(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_an_ir_folder_gives_what_its_gguf_gave(tmp_path: Path) -> None:
         file.rename(engine / file.name)
     (engine / "config.json").write_text('{"build_config": {}}')
     weights = find_weights(engine)
-    assert weights == Weights(engine, None)
+    assert weights == Weights(engine, None, None)
     _, ids, log_probs = generate(weights.path, 12)
     _, expected_ids, expected = generate(gguf, 12)
     assert ids == expected_ids

@@ -21,6 +21,7 @@ def limits(**changes: Any) -> Limits:
         "max_queue_size": 0,
         "chunked_context": True,
         "kv_reuse": True,
+        "vocab_size": 259,
     }
     return Limits(**{**values, **changes})
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .jobs import Event, Finish, Job
-from .parse import Plan
+from .parse import RequestPlan
 
 
 class Tensors:
@@ -57,7 +57,7 @@ class Answer:
         self,
         pb_utils: Any,
         sender: Any,
-        plan: Plan,
+        plan: RequestPlan,
         outputs: Iterable[str],
         tensors: Tensors,
         request_id: str,

@@ -11,7 +11,7 @@ from typing import Any
 from .contract import PARAMETER_BY_KEY
 from .limits import Limits, LoadRefused, blocks_of, positive, read_build_config
 from .settings import Settings
-from .weights import find_weights
+from .weights import Weights, find_weights
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}  # as the C++ backend reads them
 
@@ -87,7 +87,7 @@ def read_settings(model_config: Mapping[str, Any], threads: int = 0) -> ModelSet
         )
     engine_dir = Path(engine_path).absolute()
     weights = find_weights(engine_dir)
-    limits = _read_limits(model_config, parameters, engine_dir, weights.context_tokens)
+    limits = _read_limits(model_config, parameters, engine_dir, weights)
     return ModelSettings(
         engine=Settings(
             weights=weights.path,
@@ -103,11 +103,11 @@ def read_settings(model_config: Mapping[str, Any], threads: int = 0) -> ModelSet
 
 
 def _read_limits(
-    model_config: Mapping[str, Any], parameters: Parameters, engine_dir: Path, context_tokens: int | None
+    model_config: Mapping[str, Any], parameters: Parameters, engine_dir: Path, weights: Weights
 ) -> Limits:
     build, pretrained = read_build_config(engine_dir)
     max_seq_len = positive(build, "max_seq_len")
-    for length in (context_tokens, pretrained.get("max_position_embeddings")):
+    for length in (weights.context_tokens, pretrained.get("max_position_embeddings")):
         if isinstance(length, int) and length > 0:
             max_seq_len = min(max_seq_len, length)
     window = parameters.text("max_attention_window_size")
@@ -138,6 +138,7 @@ def _read_limits(
         max_queue_size=int(queue_policy.get("max_queue_size", 0)),
         chunked_context=parameters.boolean("enable_chunked_context", False),
         kv_reuse=parameters.boolean("enable_kv_cache_reuse", True),
+        vocab_size=weights.vocab_size or positive(pretrained, "vocab_size", "pretrained_config"),
     )
 
 

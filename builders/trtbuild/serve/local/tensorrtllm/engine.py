@@ -173,7 +173,8 @@ class Engine:
 
     def _end(self, running: _Running, ids: list[int], finish: str, now_ns: int = 0) -> Event:
         job = running.job
-        times = Times(job.arrival_time_ns, running.scheduled_ns, running.first_token_ns, now_ns)
+        stamps = Times(job.arrival_time_ns, running.scheduled_ns, running.first_token_ns, now_ns)
+        times = stamps if now_ns else None  # a cancelled job has no last token of its own accord
         if not job.log_probs:
             return Event(job.key, [ids], finish, times=times)
         log_probs = running.kept_log_probs[len(running.kept_log_probs) - len(ids) :]

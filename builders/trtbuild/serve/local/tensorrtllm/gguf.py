@@ -29,10 +29,11 @@ _MAX_RANK = 8
 @dataclass(frozen=True)
 class GgufHeader:
     """``entries``: scalars, texts and the arrays that were asked for, by key. ``tensors``: GGML type number
-    by name."""
+    by name. ``shapes``: dimensions by tensor name, the fastest first."""
 
     entries: dict[str, Any]
     tensors: dict[str, int]
+    shapes: dict[str, tuple[int, ...]]
 
     @property
     def architecture(self) -> str:
@@ -64,10 +65,14 @@ def read_gguf_header(path: Path, *, arrays: str | None = None) -> GgufHeader:
                 raise LoadRefused(f"{path.name} is GGUF version {version}; 2 and 3 can be read")
             _bound(max(tensor_count, entry_count), _MAX_ENTRIES)
             entries = dict(_entry(file, arrays) for _ in range(entry_count))
-            tensors = dict(_tensor(file) for _ in range(tensor_count))
+            tensors = [_tensor(file) for _ in range(tensor_count)]
     except (struct.error, UnicodeDecodeError, KeyError, RecursionError) as error:
         raise LoadRefused(f"{path.name} is damaged: its header cannot be read ({error})") from error
-    return GgufHeader({key: value for key, value in entries.items() if value is not None}, tensors)
+    return GgufHeader(
+        entries={key: value for key, value in entries.items() if value is not None},
+        tensors={name: kind for name, kind, _ in tensors},
+        shapes={name: shape for name, _, shape in tensors},
+    )
 
 
 def _entry(file: BinaryIO, arrays: str | None) -> tuple[str, Any]:
@@ -76,12 +81,12 @@ def _entry(file: BinaryIO, arrays: str | None) -> tuple[str, Any]:
     return key, _value(file, _unpack(file, "<I")[0], kept=kept)
 
 
-def _tensor(file: BinaryIO) -> tuple[str, int]:
+def _tensor(file: BinaryIO) -> tuple[str, int, tuple[int, ...]]:
     name = _text(file)
     (rank,) = _unpack(file, "<I")
     _bound(rank, _MAX_RANK)
-    *_, kind, _offset = _unpack(file, f"<{rank}QIQ")
-    return name, kind
+    *shape, kind, _offset = _unpack(file, f"<{rank}QIQ")
+    return name, kind, tuple(shape)
 
 
 def _value(file: BinaryIO, kind: int, *, kept: bool) -> Any:

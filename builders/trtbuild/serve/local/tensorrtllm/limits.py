@@ -36,6 +36,7 @@ class Limits:
     max_queue_size: int  # requests; 0: no limit
     chunked_context: bool
     kv_reuse: bool
+    vocab_size: int
 
     @property
     def max_input_len(self) -> int:
@@ -84,6 +85,15 @@ class Limits:
             f"Without chunked context a prompt must fit one iteration, max_num_tokens {self.max_num_tokens}; "
             "shorten the prompt, or set enable_chunked_context."
         )
+
+    def check_token(self, what: str, token: int) -> None:
+        """Raises RequestRefused for an id that the vocabulary does not have.
+
+        The engine does not look: it reads past its tables, and a penalty or ``min_tokens`` then writes there
+        or throws in the middle of everybody's step (logit_transformers.hpp).
+        """
+        if not 0 <= token < self.vocab_size:
+            raise RequestRefused(f"{what} {token}; token ids are 0 to {self.vocab_size - 1}")
 
     def check_fits(self, job: Job) -> None:
         """Raises RequestRefused if the job could not run even on an idle engine."""

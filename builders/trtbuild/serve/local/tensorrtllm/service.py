@@ -15,11 +15,12 @@ import triton_python_backend_utils as pb_utils
 from .answers import Answer, Tensors, merged, send_error
 from .config import read_settings
 from .gauges import Exporter
+from .inputs import check_parameters
 from .jobs import Cancel, Event, Gauges, RequestRefused
 from .limits import LoadRefused
 from .link import Link
 from .open_requests import OpenRequests
-from .parse import check_parameters, plan_request
+from .parse import plan_request
 from .shutdown import Shutdown
 
 # One is_cancelled call is a round trip to the server (77 us). So few requests a tick are asked, in turn, that

@@ -20,10 +20,11 @@ CONVERT = (
 
 @dataclass(frozen=True)
 class Weights:
-    """``path`` is what the pipeline opens; ``context_tokens`` is None where the files do not say."""
+    """``path`` is what the pipeline opens; the rest is None where the files do not say."""
 
     path: Path
     context_tokens: int | None
+    vocab_size: int | None
 
 
 def find_weights(engine_dir: Path) -> Weights:
@@ -39,7 +40,7 @@ def find_weights(engine_dir: Path) -> Weights:
     if ggufs:
         return gguf_weights(ggufs[0])
     if (engine_dir / "openvino_model.xml").is_file():
-        return Weights(engine_dir, None)
+        return Weights(engine_dir, None, None)
     if any(engine_dir.glob("rank*.engine")):
         raise LoadRefused(
             f"{engine_dir} holds compiled TensorRT engines; they need an NVIDIA GPU and target engine"
@@ -81,4 +82,5 @@ def gguf_weights(path: Path) -> Weights:
             f"reads {', '.join(GGUF_TENSOR_TYPES.values())}. Quantise to one of these. {CONVERT}"
         )
     context = header.entries.get(f"{architecture}.context_length")
-    return Weights(path, context if isinstance(context, int) else None)
+    _, *rows = header.shapes.get("token_embd.weight", (0,))
+    return Weights(path, context if isinstance(context, int) else None, rows[0] if rows else None)
