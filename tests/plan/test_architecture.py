@@ -104,6 +104,12 @@ def test_modelopts_own_file_counts_as_the_quantisation(tmp_path: Path) -> None:
         ({**LLAMA, "num_attention_heads": 3}, "no multiple"),
         ({**LLAMA, "num_local_experts": 8}, "how many are active"),
         ({**LLAMA, "kv_lora_rank": 16}, "MLA"),
+        ({**LLAMA, "layer_types": ["conv", "full_attention"]}, "several kinds"),
+        ({**LLAMA, "block_types": ["recurrent", "attention"]}, "several kinds"),
+        ({**LLAMA, "num_key_value_heads": 64}, "cannot share 64 KV heads"),
+        ({**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 3}, "cannot share 3 KV heads"),
+        ({**LLAMA, "tie_word_embeddings": "false"}, "true or false"),
+        ({**LLAMA, "torch_dtype": "float8"}, "torch_dtype is 'float8'"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(config: dict[str, object], says: str) -> None:

@@ -21,6 +21,12 @@ def test_a_model_gets_five_folders_of_its_own() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["plan.json", "trtbuild.json", "readme.MD", "launch.sh", "Dockerfile"])
+def test_a_model_cannot_be_called_like_a_file_of_the_root(shop: Any, name: str) -> None:
+    with pytest.raises(RepositoryError, match="a file of that name"):
+        check_names(shop.plan(shop.llm(name)))
+
+
 def test_classic_names_are_nvidias_and_the_model_keeps_its_own() -> None:
     names = llm_names("qwen-7b", "classic")
     assert set(names.all()) == {

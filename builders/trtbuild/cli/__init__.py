@@ -13,6 +13,9 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits: 0 success, 1 an expected failure, 2 wrong usage, 130 Ctrl-C."""
+    # A stream that the caller closed is None; what is written to it is lost, as it should be.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if hasattr(
             stream, "reconfigure"

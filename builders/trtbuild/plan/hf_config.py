@@ -25,8 +25,11 @@ _OTHER_KINDS = {
 # one layer's sizes.
 _MIXED_LAYERS = (
     "hybrid_override_pattern", "layers_block_type", "attn_layer_period", "mamba_d_state", "ssm_state_size",
-    "linear_num_key_heads", "block_configs", "cross_attention_layers",
+    "linear_num_key_heads", "block_configs", "cross_attention_layers", "block_types", "attn_type_list",
+    "num_kv_shared_layers",
 )  # fmt: skip
+# What `layer_types` may hold: anything else is a layer without a paged KV cache.
+_ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 # transformers writes only what differs from a class default into text_config.
 _TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3": {
@@ -116,7 +119,7 @@ def _refuse_other_kinds(config: Config, model_type: str) -> None:
     mixed = next((key for key in _MIXED_LAYERS if config.get(key)), None)
     kinds = config.get("layer_types")
     if mixed is None and isinstance(kinds, list):
-        mixed = next((str(kind) for kind in kinds if "linear" in str(kind) or "mamba" in str(kind)), None)
+        mixed = next((str(kind) for kind in kinds if kind not in _ATTENTION_LAYERS), None)
     if mixed is not None:
         raise ModelSourceError(
             f"config.json describes a model ({model_type}) whose layers are of several kinds ({mixed}); "

@@ -10,6 +10,8 @@ from trtbuild.errors import ModelSourceError
 
 Config = Mapping[str, Any]
 
+_DTYPES = ("float16", "bfloat16", "float32")
+
 # Other families' names for llama's fields; the first that is there is taken.
 _NAMES = {
     "layers": ("num_hidden_layers", "num_layers", "n_layer", "n_layers"),
@@ -71,27 +73,47 @@ def shape_of(config: Config, model_type: str) -> ModelShape:
             "kv_heads": _kv_heads(config, family, heads),
             "head_dim": head_dim,
             "vocab": _size(config, "vocab"),
-            "tied": bool(config.get("tie_word_embeddings", family in _TIED_BY_DEFAULT)),
+            "tied": _flag(config, "tie_word_embeddings", family in _TIED_BY_DEFAULT),
             "context": _context(config),
-            "dtype": str(config.get("torch_dtype") or config.get("dtype") or "bfloat16").removeprefix(
-                "torch."
-            ),
+            "dtype": _dtype(config),
             "rope_scaling": rope if isinstance(rope, Mapping) else None,
             "qkv_bias": _qkv_bias(config, family),
-            "o_bias": bool(config.get("attention_bias")) and family not in _QWEN_BIASED,
+            "o_bias": _flag(config, "attention_bias") and family not in _QWEN_BIASED,
             "qk_norm": family in _OWN_NORM_OF_HEADS,
             "sinks": family == "gpt_oss",
             "window": window,
             "windowed_layers": windowed,
             "gated_mlp": family not in _UNGATED,
-            "mlp_bias": bool(config.get("mlp_bias")) or family == "gptj",
-            "parallel_attention": bool(config.get("parallel_attn")) or family == "gptj",
+            "mlp_bias": _flag(config, "mlp_bias") or family == "gptj",
+            "parallel_attention": _flag(config, "parallel_attn") or family == "gptj",
             "lm_head_bias": family == "gptj",
             "rotary_dim": config.get("rotary_dim") if family == "gptj" else None,
             "moe": _moe(config, family, layers),
             "mla": mla,
         }
     )
+
+
+def _flag(config: Config, name: str, default: bool = False) -> bool:
+    value = config.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise ModelSourceError(
+            f"config.json: {name} is {value!r}; true or false is needed", "fetch the file again"
+        )
+    return value
+
+
+def _dtype(config: Config) -> str:
+    value = config.get("torch_dtype") or config.get("dtype") or "bfloat16"
+    name = str(value).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ModelSourceError(
+            f"config.json: torch_dtype is {value!r}; a checkpoint's is one of {', '.join(_DTYPES)}",
+            "fetch the model's own config.json; what quantises it belongs into quantization_config",
+        )
+    return name
 
 
 def _size(config: Config, field: str) -> int:
@@ -142,7 +164,14 @@ def _kv_heads(config: Config, family: str, heads: int) -> int:
         return 1
     if family == "chatglm" and not config.get("multi_query_attention"):
         return heads
-    return _optional(config, "kv_heads") or heads
+    kv_heads = _optional(config, "kv_heads") or heads
+    if heads % kv_heads:
+        raise ModelSourceError(
+            f"config.json: {heads} attention heads cannot share {kv_heads} KV heads; the first must be a "
+            "multiple of the second",
+            "fetch the model's own config.json",
+        )
+    return kv_heads
 
 
 def _ffn(config: Config, family: str, hidden: int) -> int:

@@ -12,6 +12,15 @@ from trtbuild.spec import check_model_name
 NameScheme = Literal["own", "classic"]
 
 
+# Files of the repository's root; a model's folder of that name could not be put beside them.
+RESERVED = frozenset(
+    {
+        "trtbuild.json", "plan.json", "deployment.yaml", "readme.md", "launch.sh", "build_engines.sh",
+        "dockerfile",
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class LlmNames:
     """The folders of one language model. ``aliases`` are further fronts under other names."""
@@ -69,6 +78,11 @@ def check_names(plan: Plan, scheme: NameScheme = "own") -> None:
                 check_model_name(name)
             except ValueError as exc:
                 raise RepositoryError(str(exc)) from None
+            if name.casefold() in RESERVED:
+                raise RepositoryError(
+                    f"no model can be called {name!r}: the repository has a file of that name in its root",
+                    "give it another name (`name:` in the spec, or --name)",
+                )
             # File systems may fold case; two names must differ by more than that.
             if name.casefold() in owners:
                 owner, taken = owners[name.casefold()]
