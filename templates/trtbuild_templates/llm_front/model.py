@@ -20,7 +20,7 @@ Parameters of config.pbtxt (string values):
     coalesce            whether tokens that wait together are sent together; false is for measuring what
                         that saves. Default true
     nice                by how much the front's thread lets engine and server go first where every core is
-                        busy; 0 to 19. Default 5
+                        busy; 0 to 19. Default 3
     interface           the TensorRT-LLM version; not read here
 
 An output of config.pbtxt that is none of the front's own is taken from the engine's last message by its name.
