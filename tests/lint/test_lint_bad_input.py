@@ -84,6 +84,7 @@ def test_loops_of_links_and_folders_under_a_files_name(tmp_path):
     (tmp_path / "folder" / "config.pbtxt").mkdir(parents=True)
     assert [(rule, file) for rule, file, _ in found(tmp_path)] == [
         ("unreadable", "folder/config.pbtxt"),
+        ("unreadable", "loop"),
         ("unreadable", "selflink/config.pbtxt"),
     ]
 

@@ -461,3 +461,22 @@ def test_a_delay_before_an_llm(tmp_path):
     repo = nvidia(tmp_path, "0.19.0")
     line = change(repo, "max_queue_delay_microseconds: 0", "max_queue_delay_microseconds: 50000")
     assert found(repo) == [("llm-batch-delay", str(ENGINE), line)]
+
+
+def test_engines_that_do_not_fit_together(tmp_path):
+    """2 x 32 layers x 8 heads x 128 x 2 bytes = 131072 a token; x 180000 tokens = 22.0 GiB of an L4."""
+    repo = nvidia(tmp_path, "0.19.0", values={**HERE, "max_tokens_in_paged_kv_cache": "180000"})
+    path = engine(repo)
+    config = json.loads(path.read_text())
+    config["pretrained_config"] |= {"num_hidden_layers": 32, "num_key_value_heads": 8, "head_size": 128}
+    path.write_text(json.dumps(config, indent=1))
+    assert found(repo, gpu="h100") == []
+    assert found(repo, gpu="l4") == []  # 22.0 of 22.5 GiB
+    with (path.parent / "rank0.engine").open("wb") as file:
+        file.truncate(4 << 30)
+    finding = only(repo, gpu="l4")
+    assert (finding.rule, finding.place.line) == (
+        "memory-sum",
+        value_line(repo, "max_tokens_in_paged_kv_cache"),
+    )
+    assert "tensorrt_llm 26.0 = 26.0 GiB" in finding.found

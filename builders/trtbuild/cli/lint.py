@@ -18,13 +18,20 @@ if TYPE_CHECKING:
 @click.argument("repo", type=FOLDER)
 @click.option("--container", metavar="RELEASE", help="The container that will serve it, such as 25.10.")
 @click.option("--trtllm", metavar="VERSION", help="The TensorRT-LLM version, where no container is known.")
+@click.option("--gpu", metavar="NAME", help="The GPU that it will run on: do the engines fit together?")
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON.")
 @click.option(
     "--sarif", "as_sarif", is_flag=True, help="Findings as SARIF 2.1.0, for code hosts and editors."
 )
 @click.option("--fix", "do_fix", is_flag=True, help="Correct what can be corrected without a decision.")
 def lint_command(
-    repo: Path, container: str | None, trtllm: str | None, as_json: bool, as_sarif: bool, do_fix: bool
+    repo: Path,
+    container: str | None,
+    trtllm: str | None,
+    gpu: str | None,
+    as_json: bool,
+    as_sarif: bool,
+    do_fix: bool,
 ) -> None:
     """Say what is wrong with a Triton model repository before a server starts.
 
@@ -36,13 +43,13 @@ def lint_command(
 
     if as_json and as_sarif:
         raise click.UsageError("--json and --sarif exclude each other")
-    findings = lint(repo, container=container, trtllm=trtllm)
+    findings = lint(repo, container=container, trtllm=trtllm, gpu=gpu)
     if do_fix:
         from trtbuild.lint.fix import fix
 
         for done in fix(repo, findings):
             note(f"{done.place}: fixed: {done.found} [{done.rule}]")
-        findings = lint(repo, container=container, trtllm=trtllm)
+        findings = lint(repo, container=container, trtllm=trtllm, gpu=gpu)
     if as_json:
         print_json([finding.as_json() for finding in findings])
     elif as_sarif:

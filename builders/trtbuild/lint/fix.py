@@ -17,10 +17,14 @@ def fix(root: Path, findings: Iterable[LintFinding]) -> list[LintFinding]:
     for finding in findings:
         if finding.edit is not None:
             by_file[finding.edit.place.file].append(finding)
-    return [done for file, entries in sorted(by_file.items()) for done in _fix_file(root / file, entries)]
+    return [
+        done for file, entries in sorted(by_file.items()) for done in _fix_file(root, root / file, entries)
+    ]
 
 
-def _fix_file(path: Path, findings: list[LintFinding]) -> list[LintFinding]:
+def _fix_file(root: Path, path: Path, findings: list[LintFinding]) -> list[LintFinding]:
+    if not path.resolve().is_relative_to(root.resolve()):
+        return []  # a link out of the repository: what it shares with others is not ours to change
     text = path.read_bytes().decode("utf-8")
     lines = text.split("\n")
     newline = "\r\n" if "\r\n" in text else "\n"

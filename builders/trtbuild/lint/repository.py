@@ -174,6 +174,7 @@ class LintRepository:
     root: Path
     models: dict[str, ModelFolder]
     stated: Known | None = None
+    gpu_bytes: int | None = None
 
     @property
     def readable(self) -> list[ModelFolder]:
@@ -262,13 +263,32 @@ def _is_whole(text: str) -> bool:
     return text.lstrip("-").isdigit()
 
 
-def load(root: Path, stated: Known | None = None) -> LintRepository:
-    """Reads every folder's config; nothing that is wrong with one raises."""
+def load(root: Path, stated: Known | None = None, gpu_bytes: int | None = None) -> LintRepository:
+    """Reads every folder's config; nothing that is wrong with one raises.
+
+    Args:
+        gpu_bytes: memory of one GPU, where it is known.
+    """
     models = {}
     for entry in sorted(_entries(root), key=lambda item: item.name):
         if entry.is_dir() and not entry.name.startswith("."):
             models[entry.name] = _load_model(root / entry.name)
-    return LintRepository(root, models, stated)
+    for name in sorted(_lost_links(root)):
+        problem = Found(
+            Place(name), "the link cannot be followed",
+            "Triton cannot look into it, and fails to list its models", "mend or remove the link",
+        )  # fmt: skip
+        models[name] = ModelFolder(root / name, name, problem=Problem("unreadable", problem))
+    return LintRepository(root, models, stated, gpu_bytes)
+
+
+def _lost_links(root: Path) -> list[str]:
+    """Links of the root that lead nowhere or round in circles."""
+    try:
+        with os.scandir(root) as scan:
+            return [entry.name for entry in scan if entry.is_symlink() and not _safe_is(entry)]
+    except OSError:
+        return []
 
 
 def _load_model(path: Path) -> ModelFolder:

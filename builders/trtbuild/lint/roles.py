@@ -55,3 +55,12 @@ def _nvidias(model: ModelFolder) -> bool:
 
 def _has(model: ModelFolder, side: str, name: str) -> bool:
     return any(tensor.name == name for tensor in model.tensors(side))
+
+
+def used_gpus(model: ModelFolder) -> list[str]:
+    """The GPUs of all its instances, each as often as it is used; the first one where nothing is said."""
+    ids = model.parameters.get("gpu_device_ids")
+    if ids is None or not ids.is_set:
+        return ["0"] * model.instances
+    groups = ids.value.split(";")
+    return [gpu.strip() for index in range(model.instances) for gpu in groups[index % len(groups)].split(",")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -46,7 +47,7 @@ def sarif(findings: Sequence[LintFinding]) -> dict[str, Any]:
 
 def _result(finding: LintFinding, index: int) -> dict[str, Any]:
     location: dict[str, Any] = {
-        "artifactLocation": {"uri": quote(finding.place.file), "uriBaseId": "%SRCROOT%"}
+        "artifactLocation": {"uri": quote(os.fsencode(finding.place.file)), "uriBaseId": "%SRCROOT%"}
     }
     if finding.place.line:
         location["region"] = {"startLine": finding.place.line, "startColumn": max(finding.place.column, 1)}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trtbuild.lint.findings import Found, Place
 from trtbuild.lint.repository import LintRepository, ModelFolder
-from trtbuild.lint.roles import is_cpp_engine
+from trtbuild.lint.roles import is_cpp_engine, used_gpus
 
 SEVERITY = "warning"
 
@@ -24,7 +24,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
     by_gpu: dict[str, list[ModelFolder]] = {}
     for model in repository.readable:
         if is_cpp_engine(model):
-            for gpu in _gpus(model):
+            for gpu in used_gpus(model):
                 by_gpu.setdefault(gpu, []).append(model)
     told = set()
     for gpu, models in by_gpu.items():
@@ -45,15 +45,6 @@ def check(repository: LintRepository) -> Iterator[Found]:
                     "cap each with max_tokens_in_paged_kv_cache; `trtbuild plan` computes the tokens",
                 )
     yield from _vllm(repository)
-
-
-def _gpus(model: ModelFolder) -> list[str]:
-    """The GPUs of all its instances, each as often as it is used; the first one where nothing is said."""
-    ids = model.parameters.get("gpu_device_ids")
-    if ids is None or not ids.is_set:
-        return ["0"] * model.instances
-    groups = ids.value.split(";")
-    return [gpu.strip() for index in range(model.instances) for gpu in groups[index % len(groups)].split(",")]
 
 
 def _vllm(repository: LintRepository) -> Iterator[Found]:

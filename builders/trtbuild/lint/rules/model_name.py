@@ -17,7 +17,9 @@ _GOOD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 def check(repository: LintRepository) -> Iterator[Found]:
     """Names with spaces, separators, control characters, or too long."""
-    for name in repository.models:
+    for name, model in repository.models.items():
+        if model.config is None:
+            continue  # told already, and one finding is enough
         if _GOOD.fullmatch(name) and ".." not in name:
             continue
         broken = not name.isprintable() or "/" in name or "\\" in name
