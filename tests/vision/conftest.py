@@ -1,4 +1,4 @@
-"""A real server with the OCR pipeline, as `trtbuild` writes it; property tests without a deadline."""
+"""A real server with the OCR pipeline, as `trtbuild` writes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from tests.support.pages import packaged
 from tests.support.vision_client import VisionClient
 
@@ -15,9 +14,6 @@ from trtbuild.generate import generate
 from trtbuild.prepare import prepare
 from trtbuild.serve.server import Server, start
 from trtbuild.spec import DeploymentSpec, Target, VisionSpec
-
-settings.register_profile("no-deadline", deadline=None)  # machines are busy
-settings.load_profile("no-deadline")
 
 
 @pytest.fixture(scope="session")
