@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
 
-from trtbuild.lint.repository import ModelFolder
+from trtbuild.lint.model import ModelFolder
 
 
 def model_config(model: ModelFolder) -> ModelConfig:

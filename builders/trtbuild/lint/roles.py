@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trtbuild.lint.repository import ModelFolder
+from trtbuild.lint.model import ModelFolder
 
 
 def is_engine(model: ModelFolder) -> bool:

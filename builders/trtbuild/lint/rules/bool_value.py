@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Edit, Found
+from trtbuild.lint.model import ModelFolder, Parameter
 from trtbuild.lint.parameters import BOOLEANS, PYTHON_BOOLEANS
-from trtbuild.lint.repository import LintRepository, ModelFolder, Parameter
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_bls, is_engine, is_llmapi, is_postprocessing, is_preprocessing
 
 SEVERITY = "error"

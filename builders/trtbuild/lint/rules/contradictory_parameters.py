@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
-from trtbuild.lint.repository import LintRepository, ModelFolder, Parameter
+from trtbuild.lint.model import ModelFolder, Parameter
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine
 
 SEVERITY = "error"

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_bls, is_engine
 
 SEVERITY = "error"

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
-from trtbuild.lint.repository import LintRepository, ModelFolder, Parameter
+from trtbuild.lint.model import ModelFolder, Parameter
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine, is_engine, is_llmapi
 
 SEVERITY = "error"

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from trtbuild.lint.engines import EngineFiles
 from trtbuild.lint.findings import Found
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine
 
 SEVERITY = "error"

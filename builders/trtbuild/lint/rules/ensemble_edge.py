@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
+from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.pbtxt import Field, Message
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.rules.decoupled_disagreement import step_names
 
 SEVERITY = "error"
@@ -68,7 +69,8 @@ def _versions(repository: LintRepository, ensemble: ModelFolder) -> Iterator[Fou
             model is not None
             and wanted is not None
             and wanted.text.isdigit()
-            and wanted.text not in model.versions
+            and model.numbered
+            and wanted.text not in model.numbered
         ):
             yield Found(
                 ensemble.at(wanted),

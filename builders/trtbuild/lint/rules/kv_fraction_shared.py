@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trtbuild.lint.findings import Found, Place
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine, used_gpus
 
 SEVERITY = "warning"

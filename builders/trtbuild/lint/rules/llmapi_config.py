@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trtbuild.lint.findings import Found, Place
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_llmapi
 
 SEVERITY = "error"

@@ -13,7 +13,8 @@ from functools import partial
 
 from trtbuild.catalog.versions import interface
 from trtbuild.lint.findings import Edit, Found, Place
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine, is_postprocessing, is_preprocessing
 from trtbuild.lint.versions import agreed
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtbuild.lint.findings import Found
+from trtbuild.lint.findings import Found, Place
+from trtbuild.lint.model import lost_links
 from trtbuild.lint.repository import LintRepository
 
 SEVERITY = "error"
@@ -17,7 +18,14 @@ SEVERITY = "error"
 def check(repository: LintRepository) -> Iterator[Found]:
     """Models that have no numeric folder, and policies that name versions that are not there."""
     for model in repository.readable:
-        numbers = [version for version in model.versions if version.isdigit() and not version.startswith("0")]
+        for link in lost_links(model.path):
+            yield Found(
+                Place(f"{model.name}/{link}"),
+                "the link cannot be followed",
+                "Triton cannot look into the model's folder, and does not load it",
+                "mend or remove the link",
+            )
+        numbers = model.numbered
         others = [
             version for version in model.versions if version not in numbers and not version.startswith(".")
         ]

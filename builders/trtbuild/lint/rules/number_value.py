@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Edit, Found
+from trtbuild.lint.model import ModelFolder, Parameter
 from trtbuild.lint.parameters import FRACTIONS, WHOLE_NUMBERS
-from trtbuild.lint.repository import LintRepository, ModelFolder, Parameter
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_engine, is_llmapi
 
 SEVERITY = "error"

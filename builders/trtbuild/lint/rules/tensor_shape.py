@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from math import prod
 
 from trtbuild.lint.findings import Found
+from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.pbtxt import Message
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.repository import LintRepository
 
 SEVERITY = "error"
 

@@ -11,7 +11,8 @@ from functools import partial
 
 from trtbuild.catalog.versions import containers, interface
 from trtbuild.lint.findings import Found
-from trtbuild.lint.repository import LintRepository, ModelFolder, Tensor
+from trtbuild.lint.model import ModelFolder, Tensor
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine
 from trtbuild.lint.versions import agreed
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from trtbuild.lint.engines import locate
 from trtbuild.lint.findings import Found, Place
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_postprocessing, is_preprocessing
 from trtbuild.lint.rules.decoupled_disagreement import step_names
 

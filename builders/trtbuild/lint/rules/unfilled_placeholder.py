@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
 from trtbuild.lint.misfit import misfits_of
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_engine, is_postprocessing, is_preprocessing
 
 SEVERITY = "error"

@@ -19,7 +19,7 @@ _LOOKS = re.compile(r"v\d.*|\d.*|version.*|latest|\.ipynb_checkpoints", re.IGNOR
 def check(repository: LintRepository) -> Iterator[Found]:
     """Names that are no version numbers, where there is a version, too."""
     for model in repository.readable:
-        numbers = [version for version in model.versions if version.isdigit() and not version.startswith("0")]
+        numbers = model.numbered
         for name in model.versions if numbers else ():
             if name not in numbers and _LOOKS.fullmatch(name):
                 yield Found(

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
+from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.pbtxt import Field
-from trtbuild.lint.repository import LintRepository, ModelFolder
+from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_bls
 
 SEVERITY = "error"
