@@ -46,14 +46,16 @@ def tiny_server(tmp_path_factory: pytest.TempPathFactory, tiny_weights: Path) ->
     """``tiny``: 64 blocks, beams up to 4. ``slow``: some milliseconds a step, so that a client on a busy
     machine sees its requests run. ``narrow``: as slow, one sequence at a time and a queue of two."""
     repository = tmp_path_factory.mktemp("repository")
-    slow_weights = write_tiny_gguf(tmp_path_factory.mktemp("slow") / "slow.gguf", layers=24, hidden=128)
+    slow_weights = write_tiny_gguf(
+        tmp_path_factory.mktemp("slow") / "slow.gguf", layers=24, hidden=128, context=8192
+    )
     for name, weights, limits, parameters, queue in (
-        ("tiny", tiny_weights, {"max_batch_size": 32}, TINY, 0),
-        ("slow", slow_weights, {"max_batch_size": 8}, SLOW, 0),
+        ("tiny", tiny_weights, {"max_batch_size": 32, "max_seq_len": 2048}, TINY, 0),
+        ("slow", slow_weights, {"max_batch_size": 8, "max_seq_len": 8192}, SLOW, 0),
         ("narrow", slow_weights, {"max_batch_size": 1, "max_num_tokens": 64}, NARROW, 2),
     ):
         config = engine_config(name, parameters=parameters, max_queue_size=queue)
-        write_engine(repository, weights, config=config, max_seq_len=2048, **limits)
+        write_engine(repository, weights, config=config, **limits)
     with start(repository) as server:
         yield server
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.server
 Run = Callable[..., Any]
 Gauge = Callable[[str, str], float]
 PROMPT = [10, 20, 30, 40, 50]
-POOL_BLOCKS = 64  # of the fixture's model "tiny", 32 tokens each
+SLOW_BLOCKS = 256  # of the fixture's model "slow", 32 tokens each
 
 
 async def until(condition: Callable[[], bool], within_s: float = 10.0) -> float:
@@ -69,24 +69,25 @@ def test_streams_that_end_together_all_end(run: Run) -> None:
 
 
 def test_a_cancelled_stream_makes_room_at_once(run: Run, gauge: Gauge) -> None:
-    """90 % of the pool: 5 + 1830 tokens are 58 of 64 blocks, so two of them never fit together."""
+    """90 % of the pool: 5 + 7350 tokens are 230 of 256 blocks, so two of them never fit together."""
 
     async def body(client: EngineClient) -> None:
-        first = client.stream(request("tiny", PROMPT, 1830, streaming=True))
+        first = client.stream(request("slow", PROMPT, 7350, streaming=True))
         events = aiter(first)
         for _ in range(20):
             await anext(events)
-        assert gauge("tiny", "used") > 0
-        second = client.stream(request("tiny", PROMPT, 1830, streaming=True))
+        await until(lambda: gauge("slow", "used") > 0)
+        second = client.stream(request("slow", PROMPT, 7350, streaming=True))
         later = asyncio.create_task(anext(aiter(second)))
-        await until(lambda: gauge("tiny", "waiting") == 1)
+        await until(lambda: gauge("slow", "waiting") == 1)
         first.cancel()
-        assert (await asyncio.wait_for(later, 5.0)).ids
+        assert (await asyncio.wait_for(later, 10.0)).ids
         second.cancel()
-        waited_s = await until(lambda: gauge("tiny", "used") == 0)
-        assert waited_s < 0.5
-        assert gauge("tiny", "free") == POOL_BLOCKS
-        assert gauge("tiny", "active") == 0
+        waited_s = await until(lambda: gauge("slow", "used") == 0)
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # others may use the machine
+        assert waited_s < 0.5 * busy
+        assert gauge("slow", "free") == SLOW_BLOCKS
+        assert gauge("slow", "active") == 0
 
     run(body)
 
@@ -117,7 +118,7 @@ def test_the_gauges_are_right_while_busy_and_at_rest(run: Run, gauge: Gauge) -> 
         assert gauge("slow", "active") == 3
         assert gauge("slow", "scheduled") == 3
         assert 3 <= gauge("slow", "used") <= 3 * 21  # 665 tokens are 21 blocks
-        assert gauge("slow", "used") + gauge("slow", "free") == 8192 // 32
+        assert gauge("slow", "used") + gauge("slow", "free") == SLOW_BLOCKS
         before = gauge("slow", "iteration_counter")
         await until(lambda: gauge("slow", "iteration_counter") > before)
         for stream in streams:
@@ -128,7 +129,7 @@ def test_the_gauges_are_right_while_busy_and_at_rest(run: Run, gauge: Gauge) -> 
         assert gauge("slow", "scheduled") == 0
         assert gauge("slow", "generation_requests") == 0
         assert gauge("slow", "tokens_per") == 32
-        assert gauge("slow", "max") in (8, 8192 // 32)  # of requests, and of blocks
+        assert gauge("slow", "max") in (8, SLOW_BLOCKS)  # of requests, and of blocks
 
     run(body)
 
