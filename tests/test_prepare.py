@@ -173,3 +173,68 @@ def test_safetensors_cannot_be_served_here_and_the_conversion_is_given(tmp_path)
     with pytest.raises(ModelSourceError, match="not safetensors") as caught:
         prepare(spec(LlmSpec(model=str(folder)), target="local"), host=NOTHING)
     assert "optimum-cli export openvino" in caught.value.remedies[0]
+
+
+def errors_of(*models: LlmSpec, **whole: object) -> dict[str, str]:
+    return {
+        finding.id: finding.message for finding in prepare(spec(*models, **whole), host=NOTHING).plan.errors
+    }
+
+
+def test_a_format_that_is_only_read_is_refused_when_planned_where_nobody_publishes_it():
+    """What `plan` accepts, the build accepts: both take the same way."""
+    found = errors_of(LlmSpec(model="smollm2-135m", quant="gptq"), target="engine", gpu="l4")
+    assert "gptq is read from a checkpoint" in found["checkpoint.route"]
+    assert not errors_of(LlmSpec(model="qwen-7b", quant="gptq"), target="engine", gpu="l4")
+
+
+def test_models_whose_folders_would_clash_are_refused_when_planned():
+    found = errors_of(
+        LlmSpec(model="qwen-7b", quant="awq", name="a"),
+        LlmSpec(model="qwen-7b", quant="awq", name="a_engine"),
+        gpu="h100",
+    )
+    assert "two models would be called 'a_engine'" in found["names"]
+
+
+@pytest.mark.parametrize("model", ["llama-3-8b", "qwen2-7b"])
+def test_fp8_for_the_engine_is_quantised_here_where_only_other_peoples_fp8_is_published(model):
+    assert not errors_of(LlmSpec(model=model, quant="fp8"), target="engine", gpu="l40s")
+
+
+@pytest.mark.parametrize("model", ["deepseek-r1", "gpt-oss-20b"])
+def test_a_model_in_its_makers_own_format_has_a_way_to_the_llm_api(model):
+    assert "checkpoint.route" not in errors_of(LlmSpec(model=model, tp=8), target="llmapi", gpu="b200")
+
+
+def test_a_published_checkpoint_and_the_way_to_our_own_are_said_on_planning():
+    taken = prepare(spec(LlmSpec(model="qwen-7b", quant="awq")), host=NOTHING)
+    assert any(
+        "taking Qwen/Qwen2.5-7B-Instruct-AWQ" in note and "--calibrate" in note for note in taken.notes
+    )
+    own = prepare(spec(LlmSpec(model="qwen-7b", quant="awq", calibrate=True)), host=NOTHING)
+    assert not any("taking" in note for note in own.notes)
+
+
+def test_calibrating_selects_a_gpu_target_and_is_refused_by_the_cpus():
+    model = LlmSpec(model="smollm2-135m", quant="awq", calibrate=True)
+    assert prepare(spec(model), host=NOTHING).plan.target is Target.ENGINE
+    local = LlmSpec(model="smollm2-135m", quant="int4", calibrate=True)
+    assert "calibrates nothing" in errors_of(local, target="local")["checkpoint.route"]
+
+
+@pytest.mark.parametrize("quant", ["fp16", "int8", "gptq"])
+def test_calibrating_what_is_not_calibrated_is_refused_and_not_passed_over(quant):
+    found = errors_of(
+        LlmSpec(model="qwen-7b", quant=quant, calibrate=True), target="engine", gpu="a100-80gb-sxm"
+    )
+    assert "checkpoint.route" in found
+
+
+def test_the_texts_of_a_calibration_file_are_taken_and_a_missing_one_is_refused(tmp_path):
+    texts = tmp_path / "own.jsonl"
+    texts.write_text('{"text": "A question that our users really ask."}\n' * 40)
+    model = LlmSpec(model="qwen-7b", quant="awq", calibration=texts)
+    assert not errors_of(model)
+    missing = model.model_copy(update={"calibration": tmp_path / "gone.jsonl"})
+    assert "no such file" in errors_of(missing)["checkpoint.route"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild import preflight
+from trtbuild.build.jobs import JobOptions, plan_job
 from trtbuild.build.weights import (
     LocalWeights,
     gguf_header,
@@ -25,10 +26,11 @@ from trtbuild.catalog.gpus import Gpu, find_gpu, unlisted_gpu
 from trtbuild.catalog.models import find_model
 from trtbuild.catalog.versions import Container, default_container, find_container, version_key
 from trtbuild.catalog.vision import pipeline
-from trtbuild.errors import CatalogError, ModelSourceError
-from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
+from trtbuild.errors import CatalogError, ModelSourceError, RepositoryError
+from trtbuild.plan.model import Finding, LlmPlan, Plan, VisionPlan
 from trtbuild.plan.planner import make_plan
 from trtbuild.plan.sources import default_name
+from trtbuild.repository.names import NameScheme, check_names
 from trtbuild.spec import DeploymentSpec, LlmSpec, Target
 from trtbuild.targets import DEFAULT_GPU, Candidate, Host, choose_target, detect_host
 
@@ -54,7 +56,11 @@ class Prepared:
 
 
 def prepare(
-    spec: DeploymentSpec, *, pinned: Sequence[LlmPlan | VisionPlan] = (), host: Host | None = None
+    spec: DeploymentSpec,
+    *,
+    pinned: Sequence[LlmPlan | VisionPlan] = (),
+    host: Host | None = None,
+    names: NameScheme = "own",
 ) -> Prepared:
     """Plans a deployment for this machine, or for the GPU that the spec names.
 
@@ -62,6 +68,7 @@ def prepare(
         spec: what shall run.
         pinned: models that the repository holds already; their numbers stay.
         host: what this machine has; default: asked of it.
+        names: how the repository will name the models.
 
     Raises:
         CatalogError, ModelSourceError, PlanError: what cannot be found or planned.
@@ -94,16 +101,41 @@ def prepare(
             name: gguf_header(item.path).entries for name, item in known.items() if item.kind == "gguf"
         },
     )
-    plan = plan.model_copy(update={"findings": (*plan.findings, *preflight.check(plan, spec))})
+    found_by_rules = [*preflight.check(plan, spec), *_names(plan, names)]
+    plan = plan.model_copy(update={"findings": (*plan.findings, *found_by_rules)})
     files = {name: item.path for name, item in known.items()} if local else {}
     new = {vision.name for vision in spec.vision}
     for vision in plan.visions:
         if local and vision.name in new:
             files.update(vision_files(vision))
-    notes = [*(item.note for item in found.values()), container_note]
+    notes = [*(item.note for item in found.values()), container_note, *_build_notes(plan, spec)]
     if local and (spec.gpu or spec.container):
         notes.append(f"{spec.gpu or spec.container} is not used: the target local runs on this CPU")
     return Prepared(spec=spec, plan=plan, weights=files, notes=tuple(filter(None, notes)))
+
+
+def _names(plan: Plan, scheme: NameScheme) -> list[Finding]:
+    try:
+        check_names(plan, scheme)
+    except RepositoryError as error:
+        remedy = "; or ".join(error.remedies)
+        return [Finding(id="names", severity="error", message=error.message, remedy=remedy)]
+    return []
+
+
+def _build_notes(plan: Plan, spec: DeploymentSpec) -> list[str]:
+    """What is decided about the builds that the user did not ask for."""
+    if plan.errors or plan.trtllm_version is None:
+        return []
+    options = {llm.name or default_name(llm.model): JobOptions.of(llm) for llm in spec.models}
+    return [
+        f"{llm.name}: {note}"
+        for llm in plan.llms
+        if llm.name in options
+        for note in plan_job(
+            llm, target=plan.target, version=plan.trtllm_version, options=options[llm.name]
+        ).notes
+    ]
 
 
 @dataclass(frozen=True)
@@ -125,12 +157,17 @@ class _Found:
             return _in_folder(llm, folder)
         return _in_package(llm)
 
+    @property
+    def calibrates(self) -> bool:
+        return JobOptions.of(self.spec).calibrate
+
     def candidate(self, name: str) -> Candidate:
         local = self.weights if self.weights is not None and self.gpu_only_reason is None else None
+        local = None if self.calibrates else local
         given = local is not None and self.spec.weights is not None
         return Candidate(
             name,
-            gpu_only_reason=self.gpu_only_reason,
+            gpu_only_reason=self.gpu_only_reason or ("calibrated weights" if self.calibrates else None),
             local_only_reason=f"{local.format} is read by the CPU engine alone" if local and given else None,
             local_weights=local.origin if local else None,
         )

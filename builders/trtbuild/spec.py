@@ -67,6 +67,13 @@ class LlmSpec(_Frozen):
     concurrency: int | None = Field(
         default=None, ge=1, le=4096, description="requests at once; default: planned"
     )
+    calibrate: bool = Field(
+        default=False, description="quantise the 16-bit weights ourselves, also where others published it"
+    )
+    calibration: Path | None = Field(
+        default=None,
+        description="JSONL or text file to calibrate on (calibrates); default: the shipped texts",
+    )
 
 
 class VisionSpec(_Frozen):

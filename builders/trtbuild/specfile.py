@@ -169,16 +169,22 @@ def _anchor_paths(spec: DeploymentSpec, base: Path) -> DeploymentSpec:
         is_path = model.startswith((".", "~")) or ("/" in model and candidate.is_dir())
         return str(candidate) if is_path else model
 
-    def weights(path: Path | None) -> Path | None:
+    def anchored(path: Path | None) -> Path | None:
         return None if path is None else base / path.expanduser()
 
     return spec.model_copy(
         update={
             "models": tuple(
-                llm.model_copy(update={"model": source(llm.model), "weights": weights(llm.weights)})
+                llm.model_copy(
+                    update={
+                        "model": source(llm.model),
+                        "weights": anchored(llm.weights),
+                        "calibration": anchored(llm.calibration),
+                    }
+                )
                 for llm in spec.models
             ),
-            "vision": tuple(v.model_copy(update={"weights": weights(v.weights)}) for v in spec.vision),
+            "vision": tuple(v.model_copy(update={"weights": anchored(v.weights)}) for v in spec.vision),
         }
     )
 

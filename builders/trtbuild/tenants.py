@@ -78,7 +78,7 @@ def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
         if asked is not None and asked not in (fixed[key], getattr(repository.spec, key)):
             device = f"the {key} {fixed[key]}" if fixed[key] else "the CPU"
             raise SpecError(f"{repository.path} is planned for {device}", f"leave out --{key}")
-    added = prepare(spec.model_copy(update=fixed), pinned=plan.models)
+    added = prepare(spec.model_copy(update=fixed), pinned=plan.models, names=repository.manifest.names)
     whole = repository.spec.model_copy(
         update={
             **fixed,

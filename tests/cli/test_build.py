@@ -41,6 +41,26 @@ def test_running_it_again_changes_nothing(capsys):
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+def test_own_calibration_is_a_step_of_the_script_with_the_users_texts():
+    Path("own.jsonl").write_text('{"text": "What does the delivery of a parcel to Bern cost?"}\n')
+    assert run([*QWEN, "--calibration", "own.jsonl", "--output", "r"]) == 0
+    script = Path("r/build_engines.sh").read_text()
+    assert "Qwen/Qwen2.5-7B-Instruct-AWQ" not in script
+    assert "What does the delivery of a parcel to Bern cost?" in script
+    # Written again from the spec that lies in the repository, from any folder: the same.
+    assert run(["--spec", "r/deployment.yaml", "--output", "s"]) == 0
+    assert Path("s/build_engines.sh").read_text() == script
+    # One more model beside it leaves its build as it was decided.
+    assert run(["add", "r", "--model", "qwen2.5-0.5b", "--quant", "awq", "--concurrency", "1"]) == 0
+    assert "What does the delivery" in Path("r/build_engines.sh").read_text()
+
+
+@pytest.mark.parametrize("command", [["plan"], ["build", "--dry-run"]])
+def test_what_cannot_be_built_is_refused_by_plan_and_build_alike(command, capsys):
+    assert run([*command, "--model", "smollm2-135m", "--quant", "gptq", "--gpu", "l4"]) == 1
+    assert "gptq is read from a checkpoint" in capsys.readouterr().err
+
+
 def test_a_spec_file_writes_what_the_flags_write():
     Path("d.yaml").write_text("gpu: l4\nmodels:\n  - {model: qwen-7b, quant: awq}\n")
     assert run(["--spec", "d.yaml", "--output", "a"]) == 0

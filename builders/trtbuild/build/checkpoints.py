@@ -102,6 +102,24 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     )
 
 
+def expected_checkpoint(folder: Path) -> Checkpoint:
+    """What a folder will hold by its config.json, while it has no weights yet.
+
+    Raises:
+        ModelSourceError: no readable config.json, or a quantisation that nothing here reads.
+    """
+    config = read_config(folder)
+    return Checkpoint(
+        folder=folder,
+        kind="hf",
+        model_type=str(config.get("model_type", "unknown")),
+        architecture=str((config.get("architectures") or ["unknown"])[0]),
+        dtype=_dtype(config, {}),
+        size_bytes=0,
+        quant=parse_quant_config(folder, config),
+    )
+
+
 def _read_trtllm(folder: Path, config: Mapping[str, Any]) -> Checkpoint:
     section = config.get("quantization") or {}
     mapping = config.get("mapping") or {}

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibration
-from trtbuild.build.checkpoints import Checkpoint, read_checkpoint
+from trtbuild.build.checkpoints import Checkpoint, expected_checkpoint, read_checkpoint
 from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
+from trtbuild.build.flags import CALIBRATED_FORMATS
 from trtbuild.build.groups import choose_group
 from trtbuild.build.routes import hub_checkpoint, note_for_sibling, route
 from trtbuild.catalog.formats import find_format
@@ -22,7 +23,7 @@ from trtbuild.catalog.models import find_model
 from trtbuild.errors import BuildError, CatalogError, ModelSourceError
 from trtbuild.plan.architecture import from_hf_config, from_record
 from trtbuild.plan.model import LlmPlan
-from trtbuild.spec import Target, check_model_name
+from trtbuild.spec import LlmSpec, Target, check_model_name
 
 DEFAULT_REVISION = "main"
 
@@ -34,8 +35,8 @@ class JobOptions:
     Attributes:
         revision: branch, tag or commit on the hub.
         calibrate: make our own quantisation even where a published checkpoint exists.
-        calibration: JSONL or text file; None: the shipped texts. field, samples, tokens: see
-        ``load_calibration``.
+        calibration: JSONL or text file, which calibrates too; None: the shipped texts. field, samples,
+        tokens: see ``load_calibration``.
         group_size: for AWQ; None: the format's default.
         loras: folders of LoRA adapters (PEFT, safetensors) by name.
         guided: prepare guided decoding.
@@ -53,6 +54,11 @@ class JobOptions:
     guided: bool = False
     on_cpu: bool = False
 
+    @classmethod
+    def of(cls, spec: LlmSpec) -> JobOptions:
+        """What a deployment's description decides of a build."""
+        return cls(calibrate=spec.calibrate or spec.calibration is not None, calibration=spec.calibration)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -68,19 +74,28 @@ class Job:
 
 
 def plan_job(
-    llm: LlmPlan, *, target: Target, version: str, options: JobOptions | None = None, examples: str = EXAMPLES
+    llm: LlmPlan,
+    *,
+    target: Target,
+    version: str,
+    options: JobOptions | None = None,
+    examples: str = EXAMPLES,
+    checkpoint: Checkpoint | None = None,
 ) -> Job:
     """Decides how one model is built.
+
+    Args:
+        checkpoint: the model's folder where it was read already; None reads it.
 
     Raises:
         BuildError, CatalogError, ModelSourceError: there is no way from the model's weights to the target.
         ValueError: a LoRA's name that cannot be a folder's.
     """
     options = options or JobOptions()
-    folder = local_folder(llm)
+    folder = local_folder(llm) if checkpoint is None else checkpoint.folder
     notes: list[str] = []
     if folder is not None:
-        checkpoint = read_checkpoint(folder)
+        checkpoint = checkpoint or _in_folder(folder, notes)
     else:
         checkpoint = _on_the_hub(llm, target, version, options, notes)
         llm = llm.model_copy(update={"source": checkpoint.folder.as_posix()})
@@ -103,6 +118,12 @@ def plan_job(
             calibration_tokens=options.calibration_tokens,
             # quantize.py writes no Hugging Face checkpoint in the versions that have the target engine only.
             quantiser="cpu" if options.on_cpu or target is Target.LLMAPI else "container",
+        )
+    if options.calibrate and calibration is None:
+        raise ModelSourceError(
+            f"{llm.name}: nothing is calibrated on the way from {checkpoint.format} to {llm.quant}",
+            "leave out --calibrate and --calibration",
+            f"give the 16-bit weights and one of --quant {', '.join(sorted(CALIBRATED_FORMATS))}",
         )
     recipe = replace(
         recipe,
@@ -150,6 +171,13 @@ def local_folder(llm: LlmPlan) -> Path | None:
         if place is not None and (Path(place) / "config.json").is_file():
             return Path(place).resolve()
     return None
+
+
+def _in_folder(folder: Path, notes: list[str]) -> Checkpoint:
+    if any(folder.glob("*.safetensors")):
+        return read_checkpoint(folder)
+    notes.append(f"{folder} has no weights yet: the build needs its .safetensors files there")
+    return expected_checkpoint(folder)
 
 
 def _on_the_hub(

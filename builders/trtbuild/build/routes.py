@@ -75,8 +75,21 @@ def hub_checkpoint(
     """
     sibling = None if calibrate else choose_sibling(record, quant=quant, target=target, version=version)
     return (
-        _described(record, record.id, None) if sibling is None else sibling_checkpoint(record, sibling)
+        _described(record, record.id, _native(record))
+        if sibling is None
+        else sibling_checkpoint(record, sibling)
     ), sibling
+
+
+def _native(record: ModelRecord) -> SourceQuant | None:
+    """The format in which a model is published by its own makers."""
+    native = record.shape.native_quant
+    if native is None:
+        return None
+    section = {"fp8-block": {"quant_method": "fp8", "weight_block_size": [128, 128]}}.get(
+        native, {"quant_method": native}
+    )
+    return parse_quant_config(Path(record.id), {"quantization_config": section})
 
 
 def sibling_checkpoint(record: ModelRecord, sibling: Sibling) -> Checkpoint:

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from trtbuild.build.commands import Command, Step
-from trtbuild.build.jobs import plan_job
+from trtbuild.build.jobs import JobOptions, plan_job
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import Target
@@ -53,7 +53,7 @@ class ScriptedModel:
 
 
 def scripted_model(
-    llm: LlmPlan, container: Container, *, target: Target, tokenizer: str, engine: str
+    llm: LlmPlan, container: Container, *, target: Target, tokenizer: str, engine: str, options: JobOptions
 ) -> ScriptedModel:
     """Decides how one model's engine, or the checkpoint that the LLM API loads, is made on another machine.
 
@@ -63,7 +63,9 @@ def scripted_model(
     Raises:
         BuildError, CatalogError, ModelSourceError: there is no way from the model's weights to an engine.
     """
-    job = plan_job(llm, target=target, version=container.trtllm, examples=container.paths.examples)
+    job = plan_job(
+        llm, target=target, version=container.trtllm, options=options, examples=container.paths.examples
+    )
     calibration = job.calibration.content if job.calibration is not None else None
     return ScriptedModel(
         llm=job.llm,

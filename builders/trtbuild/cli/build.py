@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from trtbuild.prepare import Prepared
+    from trtbuild.repository.names import NameScheme
     from trtbuild.repository.update import WriteReport
 
 
@@ -29,7 +30,9 @@ def build_command(output: Path, names: str, dry_run: bool, as_json: bool, **flag
     spec = read_spec(flags)
     from trtbuild.prepare import prepare
 
-    write(prepare(spec), output, names=names, dry_run=dry_run, as_json=as_json)
+    write(
+        prepare(spec, names=cast("NameScheme", names)), output, names=names, dry_run=dry_run, as_json=as_json
+    )
 
 
 def write(

@@ -24,6 +24,8 @@ _MODEL_FLAGS = {
     "instances": "instances",
     "kv_dtype": "kv_dtype",
     "tp": "tp",
+    "calibrate": "calibrate",
+    "calibration": "calibration",
 }
 _POSITIVE = click.IntRange(min=1)
 FOLDER = click.Path(path_type=Path)
@@ -59,6 +61,18 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
         _option("--name", help="Name in the repository; default: that of the model."),
         _option(
             "--weights", type=click.Path(path_type=Path), help="GGUF file, OpenVINO IR or safetensors folder."
+        ),
+        _option(
+            "--calibrate",
+            is_flag=True,
+            default=None,
+            help="Quantise the 16-bit weights ourselves, also where others published the format.",
+        ),
+        _option(
+            "--calibration",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="JSONL or text to calibrate on (so --calibrate); default: the shipped texts.",
         ),
     ],
     "where": [
@@ -136,7 +150,10 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
     from trtbuild.errors import SpecError
     from trtbuild.specfile import validate_spec
 
-    per_model = {key: str(value) if isinstance(value, Path) else value for key, value in per_model.items()}
+    per_model = {
+        key: str(value.expanduser().absolute()) if isinstance(value, Path) else value
+        for key, value in per_model.items()
+    }
     data = {
         **whole,
         "models": [{"model": model, **per_model} for model in taken["models"]],

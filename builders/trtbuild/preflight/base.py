@@ -13,8 +13,9 @@ from trtbuild.catalog.gpus import Gpu, all_gpus, unlisted_gpu
 from trtbuild.catalog.versions import Container, find_container
 from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.model import Finding, LlmPlan, Plan
+from trtbuild.plan.sources import default_name
 from trtbuild.preflight.host import BuildHost
-from trtbuild.spec import DeploymentSpec
+from trtbuild.spec import DeploymentSpec, LlmSpec
 
 Severity = Literal["error", "warning", "info"]
 
@@ -62,6 +63,12 @@ class Subject:
     @property
     def architecture(self) -> Architecture:
         return self.context.architectures[self.llm.name]
+
+    @property
+    def spec(self) -> LlmSpec | None:
+        """What was asked for; None for a model that a repository holds already."""
+        entries = self.context.spec.models
+        return next((llm for llm in entries if (llm.name or default_name(llm.model)) == self.llm.name), None)
 
     @property
     def format(self) -> Format:

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtbuild.build.routes import route
+from trtbuild.build.jobs import JobOptions, plan_job
 from trtbuild.errors import TrtbuildError
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject
+from trtbuild.spec import Target
 
 
 def check_route(subject: Subject) -> Iterator[Finding]:
-    """There is a way from the folder to the target: format, act-order, version."""
-    checkpoint, plan = subject.checkpoint, subject.context.plan
-    if checkpoint is None:
+    """There is a way from the weights to the target, be they a folder or on the hub: what the build decides,
+    decided now.
+    """
+    plan, spec = subject.context.plan, subject.spec
+    if spec is None:
+        return  # its build was decided when it was added
+    options = JobOptions.of(spec)
+    if plan.target is Target.LOCAL:
+        if options.calibrate:
+            yield subject.finding(
+                "checkpoint.route",
+                "error",
+                "the target local reads files as they are and calibrates nothing",
+                "leave out --calibrate and --calibration, or --target engine",
+            )
         return
     try:
-        route(checkpoint, quant=subject.llm.quant, target=plan.target, version=plan.trtllm_version)
+        plan_job(
+            subject.llm,
+            target=plan.target,
+            version=plan.trtllm_version or "0",
+            options=options,
+            checkpoint=subject.checkpoint,
+        )
     except TrtbuildError as error:
         yield subject.finding("checkpoint.route", "error", error.message, *error.remedies)
 

@@ -26,4 +26,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 # The CPU engine reads one file and builds nothing.
-LOCAL_RULES: tuple[Rule, ...] = (lengths.check_context, lengths.check_num_tokens, kv_cache.check_pool)
+LOCAL_RULES: tuple[Rule, ...] = (
+    checkpoint.check_route,
+    lengths.check_context,
+    lengths.check_num_tokens,
+    kv_cache.check_pool,
+)

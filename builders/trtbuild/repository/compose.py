@@ -80,7 +80,7 @@ def compose(
 
 def root_files(plan: Plan, spec: DeploymentSpec, container: Container, names: NameScheme) -> dict[str, Text]:
     document = json.dumps(plan.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    texts = {_PLAN: document, _SPEC: _spec_text(spec), **deployment_files(plan, container, names)}
+    texts = {_PLAN: document, _SPEC: _spec_text(spec), **deployment_files(plan, spec, container, names)}
     return {name: Text(text.encode()) for name, text in texts.items()}
 
 

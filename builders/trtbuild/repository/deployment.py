@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from trtbuild.build.jobs import JobOptions
 from trtbuild.build.script import ScriptedModel, scripted_model
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.model import LlmPlan, Plan
+from trtbuild.plan.sources import default_name
 from trtbuild.repository import launch
 from trtbuild.repository.llm import TOKENIZER_FILES
 from trtbuild.repository.names import LlmNames, NameScheme, llm_names
 from trtbuild.repository.render import render
-from trtbuild.spec import Target
+from trtbuild.spec import DeploymentSpec, Target
 
 Named = list[tuple[LlmPlan, LlmNames]]
 
 
-def deployment_files(plan: Plan, container: Container, scheme: NameScheme) -> dict[str, str]:
+def deployment_files(
+    plan: Plan, spec: DeploymentSpec, container: Container, scheme: NameScheme
+) -> dict[str, str]:
     """File name → text.
 
     Raises:
@@ -22,7 +26,7 @@ def deployment_files(plan: Plan, container: Container, scheme: NameScheme) -> di
     """
     llms = [(llm, llm_names(llm.name, scheme)) for llm in plan.llms]
     common = {"plan": plan, "container": container}
-    builds = _builds(plan.target, container, llms)
+    builds = _builds(plan.target, spec, container, llms)
     files = {"README.md": render("deployment/README.md.j2", llms=llms, builds=builds, **common)}
     if plan.target is not Target.LOCAL:
         files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=bool(plan.visions), **common)
@@ -62,9 +66,10 @@ def _launch(plan: Plan, container: Container, llms: Named) -> str:
     )
 
 
-def _builds(target: Target, container: Container, llms: Named) -> list[ScriptedModel]:
+def _builds(target: Target, spec: DeploymentSpec, container: Container, llms: Named) -> list[ScriptedModel]:
     if target is Target.LOCAL:
         return []
+    options = {llm.name or default_name(llm.model): JobOptions.of(llm) for llm in spec.models}
     return [
         scripted_model(
             llm,
@@ -72,6 +77,7 @@ def _builds(target: Target, container: Container, llms: Named) -> list[ScriptedM
             target=target,
             tokenizer=f"{names.front}/1/tokenizer",
             engine=f"{names.engine}/1",
+            options=options.get(llm.name, JobOptions()),
         )
         for llm, names in llms
     ]
