@@ -82,12 +82,15 @@ def test_loops_of_links_and_folders_under_a_files_name(tmp_path):
     (tmp_path / "selflink" / "1").mkdir(parents=True)
     (tmp_path / "selflink" / "config.pbtxt").symlink_to("config.pbtxt")
     (tmp_path / "folder" / "config.pbtxt").mkdir(parents=True)
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "config.pbtxt")  # reading it would never end
     write(tmp_path, "lost", 'backend: "python"\n', {"1/model.py": ""})
     (tmp_path / "lost" / "2").symlink_to("gone")
     assert [(rule, file) for rule, file, _ in found(tmp_path)] == [
         ("unreadable", "folder/config.pbtxt"),
         ("unreadable", "loop"),
         ("no-version", "lost/2"),
+        ("unreadable", "pipe/config.pbtxt"),
         ("unreadable", "selflink/config.pbtxt"),
     ]
 

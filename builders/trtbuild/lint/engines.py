@@ -102,7 +102,7 @@ def read_engine(root: Path, path: str, *, ours: bool) -> EngineFiles | None:
         inside = folder.as_posix()
     try:
         names = [entry.name for entry in folder.iterdir()]
-        if CONFIG in names and (folder / CONFIG).stat().st_size <= MAX_BYTES:
+        if CONFIG in names and (folder / CONFIG).is_file() and (folder / CONFIG).stat().st_size <= MAX_BYTES:
             raw = (folder / CONFIG).read_text(encoding="utf-8", errors="replace")
             config = json.loads(raw)
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -113,7 +114,10 @@ def load(root: Path, stated: Known | None = None, gpu_bytes: int | None = None) 
 def _load_model(path: Path) -> ModelFolder:
     model = ModelFolder(path, path.name)
     try:
-        if (path / CONFIG).stat().st_size > MAX_CONFIG_BYTES:
+        status = (path / CONFIG).stat()
+        if not stat.S_ISREG(status.st_mode):
+            return _unreadable(model, f"{CONFIG} is no regular file", "make it a file")
+        if status.st_size > MAX_CONFIG_BYTES:
             problem = f"{CONFIG} has more than {MAX_CONFIG_BYTES >> 20} MiB"
             return _unreadable(model, problem, "put the model's data into its version folder")
         raw = (path / CONFIG).read_bytes()
