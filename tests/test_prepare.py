@@ -238,3 +238,9 @@ def test_the_texts_of_a_calibration_file_are_taken_and_a_missing_one_is_refused(
     assert not errors_of(model)
     missing = model.model_copy(update={"calibration": tmp_path / "gone.jsonl"})
     assert "no such file" in errors_of(missing)["checkpoint.route"]
+
+
+def test_the_padded_size_is_shown_for_a_width_that_no_group_divides():
+    plan = prepare(spec(LlmSpec(model="qwen2.5-72b", quant="awq", tp=4), gpu="h100"), host=NOTHING).plan
+    found = next(finding for finding in plan.errors if finding.id == "tp.group-in")
+    assert "padded to intermediate_size 29696" in found.remedy  # 58 × 4 × 128; what Qwen's own AWQ has

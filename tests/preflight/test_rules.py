@@ -92,8 +92,8 @@ def test_a_width_that_is_no_multiple_says_the_numbers_and_every_way_out() -> Non
     assert found.severity == "error"
     # 29,568 / 4 = 7,392 = 57.75 × 128
     assert "mlp.proj reads 29568 inputs, 7392 on each of TP 4 = 57.75 groups of 128" in found.message
-    assert "TP 1 fits with groups of 128" in found.remedy
-    assert "TP 1, 2 fits with groups of 64" in found.remedy
+    assert "--tp 1 fits with groups of 128" in found.remedy
+    assert "--tp 1, 2 fits with groups of 64" in found.remedy
     assert "padded to intermediate_size 29696" in found.remedy  # 58 × 512; what Qwen's own AWQ has
 
 
@@ -110,7 +110,7 @@ def test_a_smaller_group_is_taken_where_the_default_does_not_fit_and_refused_whe
     assert alone["tp.group"].severity == "info"
     assert "groups of 64 instead of 128" in alone["tp.group"].message  # 576 = 9 × 64
     split = check(llm_plan("smol", source=smol, tp=2))
-    assert "TP 1 fits with groups of 64" in split["tp.group-in"].remedy  # 576 / 2 = 4.5 × 64
+    assert "--tp 1 fits with groups of 64" in split["tp.group-in"].remedy  # 576 / 2 = 4.5 × 64
     assert "9 attention heads and 3 KV heads" in split["tp.heads"].message
 
 
@@ -401,3 +401,29 @@ def test_five_models_are_checked_in_well_under_a_second() -> None:
     started = time.process_time()
     preflight.check(plan, spec, host=BuildHost(64 * GIB, 200 * GIB, "590.48.01"))
     assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("model", "quant"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "fp8-block"),
+        ("deepseek-ai/DeepSeek-R1", "fp8-block"),
+        ("moonshotai/Kimi-K2-Instruct", "fp8-block"),
+        ("openai/gpt-oss-20b", "mxfp4"),
+        ("openai/gpt-oss-120b", "mxfp4"),
+    ],
+)
+def test_models_run_as_their_makers_published_them(model: str, quant: str, tp: int) -> None:
+    """The latent of DeepSeek ends in half a block of 128 that no rank cuts; MXFP4's experts are padded."""
+    native = llm_plan("big", source=model, quant=quant, tp=tp)
+    found = check(native, target=Target.LLMAPI, gpu="b200")
+    assert not [finding for finding in found.values() if finding.severity == "error"]
+
+
+def test_a_block_that_a_rank_would_cut_is_refused() -> None:
+    # 18,432 / 32 = 576 = 4.5 × 128
+    cut = llm_plan("big", source="deepseek-ai/DeepSeek-V3", quant="fp8-block", tp=32)
+    found = check(cut, target=Target.LLMAPI, gpu="b200")["tp.group-out"]
+    assert "576 on each of TP 32 = 4.5 blocks of 128" in found.message
+    assert found.remedy == "--tp 1, 2, 4, 8, 16 fits"

@@ -18,8 +18,8 @@ _UNPACKED = ("FP8", "NVFP4", "W8A8_SQ_PER_CHANNEL")
 
 
 def quantised_linears(architecture: Architecture, fmt: Format) -> tuple[Linear, ...]:
-    """The layers that a format stores narrow."""
-    parts = _QUANTISED_PARTS.get(fmt.layers, ())
+    """The layers that a format stores narrow and whose widths must divide; none where the loader pads."""
+    parts = () if fmt.pads else _QUANTISED_PARTS.get(fmt.layers, ())
     return tuple(linear for linear in architecture.linears() if linear.part in parts)
 
 
@@ -44,8 +44,14 @@ def misfit_in(linear: Linear, tp: int, group_size: int | None) -> str:
 
 
 def misfit_out(linear: Linear, tp: int, fmt: Format) -> str:
-    """Why a rank's packed weights are not whole tiles; empty if they are."""
+    """Why a rank's packed weights are not whole tiles; empty if they are.
+
+    Of blocks in two dimensions only a cut matters: an uncut side may end in a part of a block, as DeepSeek's
+    own 576 = 4.5 × 128 latent does (one scale for each begun block).
+    """
     if fmt.block is not None:
+        if linear.split == "none" or tp == 1:
+            return ""
         multiple, unit = fmt.block, f"blocks of {fmt.block}"
     elif fmt.algo in _UNPACKED:
         return ""
@@ -55,7 +61,8 @@ def misfit_out(linear: Linear, tp: int, fmt: Format) -> str:
     width_in, width_out = linear.on_rank(tp)
     sides = (("outputs", width_out, linear.out_features), ("inputs", width_in, linear.in_features))
     for side, width, total in sides:
-        if width % multiple:
+        uncut = fmt.block is not None and not side.startswith(linear.split)
+        if width % multiple and not uncut:
             return (
                 f"{linear.name} has {total} {side}, {width} on each of TP {tp} = {width / multiple:g} "
                 f"{unit}; "
@@ -75,3 +82,25 @@ def fits(architecture: Architecture, fmt: Format, tp: int, group_size: int | Non
 def choose_group(architecture: Architecture, fmt: Format, tp: int) -> int | None:
     """The largest group size of a format that fits, its default where none does; None: it has no groups."""
     return next((group for group in fmt.groups if fits(architecture, fmt, tp, group)), fmt.group_size)
+
+
+def ways_out(
+    architecture: Architecture, fmt: Format, misfit: Linear, *, tp: int, group_size: int | None, fixed: bool
+) -> list[str]:
+    """What would fit instead of ``tp`` and ``group_size``, of which ``misfit`` is the first that does not fit.
+
+    Args:
+        fixed: the checkpoint has its groups already, so that only a TP can be chosen.
+    """
+    remedies = []
+    for group in (group_size,) if fixed else fmt.groups or (None,):
+        tps = ", ".join(str(other) for other in TPS if fits(architecture, fmt, other, group))
+        if tps:
+            remedies.append(f"--tp {tps} fits with groups of {group}" if group else f"--tp {tps} fits")
+    if misfit.split == "in" and misfit.part == "mlp" and group_size:
+        step = tp * group_size
+        padded = -(-misfit.in_features // step) * step
+        remedies.append(f"a checkpoint padded to intermediate_size {padded} fits TP {tp}")
+    if architecture.native_quant is None:
+        remedies.append("fp8 has no groups (SM 8.9 and newer), 16 bit fits every TP that the heads allow")
+    return remedies

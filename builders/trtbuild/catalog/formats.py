@@ -50,6 +50,7 @@ class Format(_Supported):
     calibrates: bool = False
     needs_checkpoint: bool = False  # read from a published checkpoint, not made here
     fp8_fmha: bool = False
+    pads: bool = False  # the loader pads each rank's part to whole tiles
     quality: str | None = None
 
     @property

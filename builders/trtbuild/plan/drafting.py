@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trtbuild.build.groups import TPS, choose_group, fits, heads_fit, misfit_in, quantised_linears
+from trtbuild.build.groups import TPS, choose_group, heads_fit, misfit_in, quantised_linears, ways_out
 from trtbuild.catalog.formats import Format, find_format, find_kv_dtype, format_support
 from trtbuild.catalog.gpus import Gpu
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
@@ -246,15 +246,12 @@ def _check_shapes(source: ModelSource, fmt: Format, findings: list[Finding]) -> 
         findings.append(_finding("tp.heads", "error", source, message, f"--tp {others}"))
         return
     group = choose_group(architecture, fmt, tp)
-    misfits = (misfit_in(linear, tp, group) for linear in quantised_linears(architecture, fmt))
-    why = next(filter(None, misfits), "")
-    if why:
-        good = (
-            other for other in TPS if fits(architecture, fmt, other, choose_group(architecture, fmt, other))
-        )
-        tps = ", ".join(map(str, good))
-        remedy = f"--tp {tps}" if tps else "--quant fp8 or 16 bit, which have no groups"
-        findings.append(_finding("tp.group-in", "error", source, f"{fmt.name}: {why}", remedy))
+    misfits = ((linear, misfit_in(linear, tp, group)) for linear in quantised_linears(architecture, fmt))
+    first = next(((linear, why) for linear, why in misfits if why), None)
+    if first is not None:
+        remedies = ways_out(architecture, fmt, first[0], tp=tp, group_size=group, fixed=False)
+        found = f"{fmt.name}: {first[1]}"
+        findings.append(_finding("tp.group-in", "error", source, found, "; or ".join(remedies)))
 
 
 def _dtype(architecture: Architecture, fmt: Format | None, target: Target, gpu: Gpu | None) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtbuild.build.groups import TPS, fits, heads_fit, misfit_in, misfit_out, quantised_linears
+from trtbuild.build.groups import TPS, heads_fit, misfit_in, misfit_out, quantised_linears, ways_out
 from trtbuild.catalog.versions import version_key
 from trtbuild.plan.architecture import Linear
 from trtbuild.plan.model import Finding
@@ -49,16 +49,7 @@ def _finding(subject: Subject, rule: str, misfits: list[tuple[Linear, str]]) -> 
     llm, fmt, arch = subject.llm, subject.format, subject.architecture
     first, why = misfits[0]
     also = ", ".join(linear.name for linear, _ in misfits[1:])
-    remedies = []
-    for group in (subject.group_size,) if subject.fixed_group else fmt.groups or (None,):
-        tps = ", ".join(str(tp) for tp in TPS if fits(arch, fmt, tp, group))
-        if tps:
-            remedies.append(f"TP {tps} fits with groups of {group}" if group else f"TP {tps} fits")
-    if first.split == "in" and first.part == "mlp" and subject.group_size:
-        step = llm.tp * subject.group_size
-        padded = -(-first.in_features // step) * step
-        remedies.append(f"a checkpoint padded to intermediate_size {padded} fits TP {llm.tp}")
-    remedies.append("fp8 has no groups (SM 8.9 and newer), 16 bit fits every TP that the heads allow")
+    remedies = ways_out(arch, fmt, first, tp=llm.tp, group_size=subject.group_size, fixed=subject.fixed_group)
     severity: Severity = "error"
     if fmt.algo in ("W8A16", "W4A16") and _pads(subject):
         severity = "warning"
