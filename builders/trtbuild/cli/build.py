@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -12,6 +11,7 @@ from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER, output_options, read_sp
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
     from trtbuild.prepare import Prepared
     from trtbuild.repository.names import NameScheme

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trtbuild.spec import DeploymentSpec
 
 Command = TypeVar("Command", bound=click.Command)
@@ -27,8 +28,21 @@ _MODEL_FLAGS = {
     "calibrate": "calibrate",
     "calibration": "calibration",
 }
+
+
+class PathType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A path, as `pathlib.Path`; pathlib is imported when there is one, not for --help."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from pathlib import Path
+
+        return Path(value)
+
+
 _POSITIVE = click.IntRange(min=1)
-FOLDER = click.Path(path_type=Path)
+FOLDER = PathType()
 DEFAULT_OUTPUT = "model_repo"
 
 
@@ -55,13 +69,9 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             type=click.Choice(["ocr"]),
             help="A vision pipeline beside it.",
         ),
-        _option(
-            "--spec", type=click.Path(path_type=Path), metavar="FILE", help="All of this from a YAML file."
-        ),
+        _option("--spec", type=FOLDER, metavar="FILE", help="All of this from a YAML file."),
         _option("--name", help="Name in the repository; default: that of the model."),
-        _option(
-            "--weights", type=click.Path(path_type=Path), help="GGUF file, OpenVINO IR or safetensors folder."
-        ),
+        _option("--weights", type=FOLDER, help="GGUF file, OpenVINO IR or safetensors folder."),
         _option(
             "--calibrate",
             is_flag=True,
@@ -70,7 +80,7 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
         ),
         _option(
             "--calibration",
-            type=click.Path(path_type=Path),
+            type=FOLDER,
             metavar="FILE",
             help="JSONL or text to calibrate on (so --calibrate); default: the shipped texts.",
         ),
@@ -147,6 +157,8 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
         raise click.UsageError(
             "--name and --weights belong to one --model; describe several in a --spec file."
         )
+    from pathlib import Path
+
     from trtbuild.errors import SpecError
     from trtbuild.specfile import validate_spec
 
