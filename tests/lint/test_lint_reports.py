@@ -150,7 +150,8 @@ def test_an_engine_of_another_version_than_the_container(tmp_path):
     """A6, C1 to C4."""
     repo = nvidia(tmp_path, "0.19.0", values=HERE)
     path = engine(repo, version="0.12.0.dev2024080600")
-    finding = next(f for f in found_all(repo, container="25.10") if f.rule == "engine-version")
+    (finding,) = (f for f in found_all(repo, container="25.10") if f.rule == "engine-version")
+    assert "the engine of tensorrt_llm" in finding.found
     assert (finding.place.file, finding.place.line) == (
         "tensorrt_llm/1/config.json",
         line_of(path, '"version"'),

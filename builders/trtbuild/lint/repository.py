@@ -12,6 +12,7 @@ from trtbuild.lint.files import TextFile, read_text_files
 from trtbuild.lint.findings import Found, Place
 from trtbuild.lint.model import CONFIG, ModelFolder, Problem, entries, lost_links
 from trtbuild.lint.pbtxt import PbtxtError, parse
+from trtbuild.lint.roles import is_cpp_engine
 from trtbuild.lint.versions import MANIFEST, Known, engine_version, stamped_version
 
 MAX_CONFIG_BYTES = 4 << 20  # NVIDIA's largest template has 20 KB; what is larger is no config
@@ -61,7 +62,7 @@ class LintRepository:
         """Model → the version that its engine says."""
         found = {}
         for model in self.readable:
-            files = self.engine_files(model)
+            files = self.engine_files(model) if is_cpp_engine(model) else None
             known = engine_version(files.version, files.at("version")) if files is not None else None
             if known is not None:
                 found[model.name] = known
