@@ -58,6 +58,10 @@ class Accumulator:
             elif isinstance(event, Timings):
                 self._timings = event
 
+    def text(self, text: str) -> None:
+        """Adds a ``TextDelta`` of the first sequence."""
+        self._first.pieces.append(text)
+
     def _at(self, index: int) -> _Sequence:
         found = self._sequences.get(index)
         if found is None:

@@ -40,7 +40,9 @@ class AsyncStream(StreamBase):
         while not ready:
             if self._finished:
                 raise StopAsyncIteration
-            await self._pump()
+            event = await self._pump()
+            if event is not None:
+                return event
         return ready.popleft()
 
     async def text_deltas(self) -> AsyncIterator[str]:
@@ -95,12 +97,15 @@ class AsyncStream(StreamBase):
 
     # The work.
 
-    async def _pump(self) -> None:
-        """Waits for one message and turns it into events; or opens, retries or ends the request."""
+    async def _pump(self) -> Event | None:
+        """Waits for one message and turns it into events; or opens, retries or ends the request.
+
+        Returns an event, or None if events are ready, or there are none.
+        """
         try:
             if self._call.over:
                 await self._drain()
-                return
+                return None
             rpc = self._rpc or await self._open()
             due = self._call.clock.wait(time.monotonic())
             if due < self._timer_at:
@@ -111,7 +116,7 @@ class AsyncStream(StreamBase):
             except StopAsyncIteration:
                 message = None
             self._pumping = False
-            self._take(message)
+            return self._take(message)
         except asyncio.CancelledError as exc:
             if not self._cancelled and self._verdict is None:  # the reading task itself was cancelled
                 self.cancel()
@@ -120,6 +125,7 @@ class AsyncStream(StreamBase):
             await self._recover(exc)
         except Exception as exc:
             await self._recover(exc)
+        return None
 
     async def _open(self) -> AsyncRpc:
         call, client = self._call, self._client

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from . import errors
 from ._accumulate import Accumulator
+from ._proto import Message, service_pb2
 from ._request import stop_request
 from ._retry import Budget, degradable, retryable, wait_s
 from ._routing import Endpoint, Pool
 from ._settings import Metadata, Settings, new_request_id
 from ._task import Reader, Task
 from ._timing import Clock
-from .events import Completion, Event, Finish, FinishReason, Origin
+from .events import Completion, Event, Finish, FinishReason, Origin, TextDelta
 from .hooks import RequestInfo, tell
 from .models import CancelHow, ModelDescription
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ._codec import Codec
-    from ._proto import Message
 
 _CODED = (
     "triton_grpc_error",
@@ -140,8 +140,8 @@ class Call:
 
     # From the server
 
-    def received(self, message: Message, now: float) -> list[Event]:
-        """Reads one message.
+    def received(self, data: Message, now: float) -> list[Event]:
+        """Reads one message: of a stream, its bytes.
 
         Raises:
             TritonStreamError: what the server says went wrong, or a response that cannot be right.
@@ -149,22 +149,40 @@ class Call:
         reader = self.reader
         assert reader is not None
         if self._stream:
-            if message.error_message:
-                raise errors.ServerError(message.error_message)
-            message = message.infer_response
+            text = None if self.over else reader.quick(data)
+            if text is not None:
+                if not text:
+                    return []
+                if self.clock.first is None:
+                    self._tell_first()
+                self.clock.arrived(now)
+                self._accumulator.text(text)
+                return [TextDelta(text)]
+            streamed = service_pb2.ModelStreamInferResponse.FromString(data)
+            if streamed.error_message:
+                raise errors.ServerError(streamed.error_message)
+            message = streamed.infer_response
+        else:
+            message = data
         events = reader.feed(message)
+        if self._stream:
+            reader.learn(data, message)
         if events:
             if self.over:
                 if reader.ended_here:
                     return []  # made before the server knew
                 raise errors.ProtocolError("a response came after the final one")
-            if self._info is not None and self.clock.first is None:
-                tell(self.settings.hooks, "first_token", self._info)
+            if self.clock.first is None:
+                self._tell_first()
             self.clock.arrived(now)
             self._accumulator.add(events)
         if (reader.final or not self._stream) and not self.over:
             return events + self._end(None, now)
         return events
+
+    def _tell_first(self) -> None:
+        if self._info is not None:
+            tell(self.settings.hooks, "first_token", self._info)
 
     def ended(self, now: float) -> list[Event]:
         """The server closed the stream in good order, with or without a final flag."""
@@ -260,10 +278,11 @@ class Call:
 
     def _named(self, error: errors.TritonStreamError, now: float) -> errors.TritonStreamError:
         """Tells the limit on the model's config from the deadline: gRPC has one status for both."""
-        early = self.reader is None and self.clock.remaining(now) != 0.0
-        if not early or not isinstance(error, errors.TotalTimeout):
+        if not isinstance(error, errors.TotalTimeout):
             return error
-        return errors.FirstTokenTimeout("the server did not say what the model is within first_token_s")
+        if self.reader is None and self.clock.remaining(now) != 0.0:
+            return errors.FirstTokenTimeout("the server did not say what the model is within first_token_s")
+        return self.clock.expire(now) or error
 
     def _place(self, error: errors.TritonStreamError) -> errors.TritonStreamError:
         address = self.endpoint.address if self.endpoint is not None else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import _tensors
 from ._answers import Answer, IdAnswer
+from ._stencil import TextStencil
 from .errors import ProtocolError
 from .events import Event, Finish, FinishReason, Logprobs, TextDelta, TokenIds, Usage
 
@@ -69,8 +70,27 @@ class Decoder:
         self._usage: dict[str, dict[int, int]] = {"num_input_tokens": {}, "num_output_tokens": {}}
         self._responses = 0
         self._plain = self._answer(0).feed if plain else None
+        self._stencil = TextStencil() if plain else None
         self.server_ns: dict[str, int] = {}
         self.final = self.ended_here = self.stopped = self.heard = False
+
+    def quick(self, data: bytes) -> str | None:
+        """See ``_task.Reader``."""
+        if self._stencil is None:
+            return None
+        raw = self._stencil.match(data)
+        if raw is None:
+            return None
+        self._responses += 1
+        return self._plain(raw)  # type: ignore[misc]
+
+    def learn(self, data: bytes, response: Message) -> None:
+        """See ``_task.Reader``."""
+        if self._stencil is None or self.final or len(response.raw_output_contents) != 1:
+            return
+        output = response.outputs[0]
+        if output.name == "text_output" and output.datatype == "BYTES":
+            self._stencil.learn(data, response.raw_output_contents[0])
 
     def feed(self, response: Message) -> list[Event]:
         """Reads one response and returns its events.
@@ -86,12 +106,6 @@ class Decoder:
             self.final = True
         self.heard = True
         outputs, raws = response.outputs, response.raw_output_contents
-        if self._plain is not None and len(raws) == 1:  # nearly every response: one string
-            raw, output = raws[0], outputs[0]
-            if output.name == "text_output" and output.datatype == "BYTES" and _tensors.is_one(raw):
-                self._responses += 1
-                text = self._plain(raw[4:])
-                return [TextDelta(text)] if text else []
         if not outputs:
             return []
         if len(raws) != len(outputs):

@@ -63,7 +63,7 @@ class AioGrpcTransport:
             name: (self._channel.unary_stream if method.streaming else self._channel.unary_unary)(
                 method.path,
                 request_serializer=method.request.SerializeToString,
-                response_deserializer=method.response.FromString,
+                response_deserializer=None if method.streaming else method.response.FromString,
             )
             for name, method in METHODS.items()
         }

@@ -110,6 +110,12 @@ class InferReader:
         self.final = self.ended_here = self.stopped = self.heard = False
         self.server_ns: dict[str, int] = {}
 
+    def quick(self, data: bytes) -> str | None:
+        return None
+
+    def learn(self, data: bytes, response: Message) -> None:
+        """There is nothing to learn from; see ``_task.Reader``."""
+
     def feed(self, response: Message) -> list[Event]:
         if response.id and response.id != self._id:
             raise ProtocolError(

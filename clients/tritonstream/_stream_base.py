@@ -102,18 +102,22 @@ class StreamBase:
         if self._cancelled:
             raise errors.ClosedError("cancelled before it was sent")
 
-    def _take(self, message: Message) -> None:
-        """Reads one message; None is the end of the stream."""
-        call, now = self._call, time.monotonic()
+    def _take(self, message: Message) -> Event | None:
+        """Reads one message; None is the end of the stream. Returns an event, further ones are ready."""
+        call = self._call
         if message is None:
-            self._ready.extend(call.ended(now))
+            self._ready.extend(call.ended(time.monotonic()))
             self._release()
-            return
-        self._ready.extend(call.received(message, now))
+            return None
+        events = call.received(message, time.monotonic())
+        if not call.over and len(events) == 1:
+            return events[0]
+        self._ready.extend(events)
         if call.over and call.stopped_early:
             self._client._tell_engine(call)
             self._drop()
             self._release()
+        return None
 
     def _error(self, exc: BaseException) -> errors.TritonStreamError | None:
         """What a failure means; None if it is only the echo of the caller's leaving, and all is done."""

@@ -41,7 +41,9 @@ class Stream(StreamBase):
         while not ready:
             if self._finished:
                 raise StopIteration
-            self._pump()
+            event = self._pump()
+            if event is not None:
+                return event
         return ready.popleft()
 
     def text_deltas(self) -> Iterator[str]:
@@ -96,21 +98,25 @@ class Stream(StreamBase):
 
     # The work, in the reader's thread.
 
-    def _pump(self) -> None:
-        """Waits for one message and turns it into events; or opens, retries or ends the request."""
+    def _pump(self) -> Event | None:
+        """Waits for one message and turns it into events; or opens, retries or ends the request.
+
+        Returns an event, or None if events are ready, or there are none.
+        """
         try:
             if self._call.over:
                 self._drain()
-                return
+                return None
             rpc = self._rpc or self._open()
             due = self._call.clock.wait(time.monotonic())
             if due < self._watchdog.wakes_at:
                 self._watchdog.notice(due)
             with self._reading:
                 message = next(rpc, None)
-            self._take(message)
+            return self._take(message)
         except Exception as exc:
             self._recover(exc)
+            return None
 
     def _open(self) -> Rpc:
         call, client = self._call, self._client

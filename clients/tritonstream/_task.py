@@ -23,6 +23,12 @@ class Reader(Protocol):
     heard: bool
     server_ns: dict[str, int]
 
+    def quick(self, data: bytes) -> str | None:
+        """The text of a serialised stream message that holds nothing else new; None: it must be parsed."""
+
+    def learn(self, data: bytes, response: Message) -> None:
+        """Takes a message that was parsed as an example for ``quick``."""
+
     def feed(self, response: Message) -> list[Event]: ...
 
     def end(self, reason: FinishReason | None = None) -> list[Event]: ...

@@ -1,7 +1,8 @@
 """The seam between the client and the network, for tests, recorders and other carriers.
 
 A transport stands for one endpoint. The default ones speak gRPC; pass ``transport=`` (a function from
-address to transport) to a client to bring your own. Messages are Triton's protobuf messages.
+address to transport) to a client to bring your own. Messages are Triton's protobuf messages, except for the
+responses of a streaming method, which are their bytes: most need not be parsed.
 """
 
 from __future__ import annotations

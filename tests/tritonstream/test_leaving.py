@@ -185,7 +185,7 @@ def test_a_thousand_streams_none_mixed_up_all_cancelled_together() -> None:
 
         readers = [asyncio.ensure_future(read(number)) for number in range(1000)]
         for _ in readers:
-            await begun.acquire()
+            await asyncio.wait_for(begun.acquire(), 30)
         await client.close()
         await asyncio.gather(*readers)
         assert len(ended) == 1000

@@ -140,7 +140,7 @@ def test_infer_takes_arrays_and_splits_batches(run: Any, serve: Any) -> None:
         assert list(await client.infer("double", {"x": x[:1], "name": "Ü"}, outputs=["name"])) == ["name"]
 
     run(body, server.url)
-    assert [served.shapes["x"] for served in server.served[:3]] == [[4, 3], [4, 3], [2, 3]]
+    assert sorted(served.shapes["x"] for served in server.served[:3]) == [[2, 3], [4, 3], [4, 3]]
 
 
 @pytest.mark.parametrize(

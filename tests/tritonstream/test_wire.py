@@ -33,6 +33,7 @@ from tritonstream._decode import Decoder
 from tritonstream._proto import service_pb2
 from tritonstream._retry import Budget, wait_s
 from tritonstream._status import from_status, parse_version, settle
+from tritonstream._stencil import TextStencil
 from tritonstream._timing import Clock
 
 
@@ -357,3 +358,50 @@ def test_an_answer_without_tokens_is_counted_as_none() -> None:
     decoder = Decoder("r", Answer, max_tokens=5)
     decoder.feed(response(("num_output_tokens", "INT32", [1], tensors.pack("", "INT32", [0])), final=True))
     assert decoder.end() == [Finish("unknown"), Usage(None, 0)]
+
+
+def streamed(content: bytes, **options: Any) -> bytes:
+    """A message of a stream, as bytes."""
+    message = service_pb2.ModelStreamInferResponse(infer_response=text(content, **options))
+    return message.SerializeToString()  # type: ignore[no-any-return]
+
+
+@given(st.binary(max_size=300), st.lists(st.binary(max_size=20_000), max_size=5))
+def test_a_stencil_finds_the_text_that_parsing_finds(first: bytes, others: list[bytes]) -> None:
+    stencil = TextStencil()
+    assert stencil.match(streamed(first)) is None  # nothing learned yet
+    stencil.learn(streamed(first, final=False), tensors.pack_bytes([first]))
+    for other in others:
+        found = stencil.match(streamed(other, final=False))
+        assert found == other or (found is None and len(other) > 16_000)  # longer lengths are left to parsing
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        streamed(b"x", final=True),
+        streamed(b"x", final=False, id_="another"),
+        streamed(b"x"),
+        service_pb2.ModelStreamInferResponse(error_message="x").SerializeToString(),
+        service_pb2.ModelStreamInferResponse(
+            infer_response=text(b"x", b"y", final=False)
+        ).SerializeToString(),
+        service_pb2.ModelStreamInferResponse(infer_response=ids([1], final=False)).SerializeToString(),
+        streamed(b"x", final=False)[:-1],
+        streamed(b"x", final=False) + b"\x0a\x01e",  # an error after the response
+    ],
+)
+def test_a_stencil_leaves_everything_else_to_parsing(other: bytes) -> None:
+    stencil = TextStencil()
+    stencil.learn(streamed(b"some text", final=False), tensors.pack_bytes([b"some text"]))
+    assert stencil.match(streamed(b"more", final=False)) == b"more"
+    assert stencil.match(other) is None
+
+
+@given(st.binary(max_size=60))
+def test_a_stencil_takes_any_bytes(data: bytes) -> None:
+    stencil = TextStencil()
+    stencil.learn(streamed(b"t", final=False), tensors.pack_bytes([b"t"]))
+    for shown in (data, streamed(b"t", final=False)[: len(data)], streamed(b"t", final=False) + data):
+        if shown != streamed(b"t", final=False):
+            assert stencil.match(shown) is None

@@ -45,7 +45,7 @@ class QuickServer:
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         async for raw in requests:
             request = service_pb2.ModelInferRequest.FromString(raw)
-            text = _tensors.unpack_bytes(request.raw_input_contents[0])[0] if self._echo else _TEXT.encode()
+            text = _prompt(request) if self._echo else _TEXT.encode()
             more, last = (self._response(request.id, text, final) for final in (False, True))
             for number in range(self._tokens):
                 await context.write(last if number == self._tokens - 1 else more)
@@ -58,6 +58,11 @@ class QuickServer:
         response.parameters["triton_final_response"].bool_param = final
         serialised: bytes = service_pb2.ModelStreamInferResponse(infer_response=response).SerializeToString()
         return serialised
+
+
+def _prompt(request: Any) -> bytes:
+    at = [tensor.name for tensor in request.inputs].index("text_input")
+    return _tensors.unpack_bytes(request.raw_input_contents[at])[0]
 
 
 async def serve(quick: QuickServer, port: int) -> None:
