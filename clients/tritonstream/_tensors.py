@@ -55,11 +55,6 @@ def unpack_bytes(raw: bytes) -> list[bytes]:
     return items
 
 
-def is_one(raw: bytes) -> bool:
-    """Whether these are the bytes of exactly one BYTES element."""
-    return len(raw) >= 4 and LENGTH.unpack_from(raw)[0] + 4 == len(raw)
-
-
 def pack(name: str, dtype: str, values: Sequence[Any]) -> bytes:
     """Returns flat values as the bytes of a tensor of this dtype.
 

@@ -70,6 +70,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
         return asyncio.run(asyncio.wait_for(main(), 60))
 
+    runner.asynchronous = request.param == "async"  # type: ignore[attr-defined]
     return runner
 
 
