@@ -95,7 +95,7 @@ def _mass(probability: Map, runs: Runs) -> FloatArray:
 
 
 def _outlines(runs: Runs) -> list[tuple[int, FloatArray]]:
-    """Label and centres of the outermost pixels [n, 2] of each component that is worth a look, the largest at most."""
+    """Label and outermost pixels' centres [n, 2] of each component worth a look, the largest at most."""
     pixels = np.bincount(runs.labels, runs.stops - runs.starts, minlength=runs.count)
     kept = np.flatnonzero(pixels >= _MIN_CORE_SIDE**2)
     kept = np.sort(kept[np.argsort(-pixels[kept], kind="stable")[:_MAX_BOXES]])

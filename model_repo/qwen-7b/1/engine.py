@@ -15,18 +15,25 @@ from .answer import Answer, Then, one_line
 from .wire import METHOD, ReplyReader
 
 _CONNECT_TIMEOUT_S = 5.0
+_STOPPING = "the text front is stopping"
 
 
 class _EngineCall(http2.Call):
     """The RPC of one answer."""
 
-    __slots__ = ("_answer", "_engine", "_reader")
+    __slots__ = ("_answer", "_engine", "_link", "_reader")
 
-    def __init__(self, answer: Answer, engine: Engine) -> None:
+    def __init__(self, answer: Answer, engine: Engine, link: _Link) -> None:
         super().__init__()
+        self._link = link
         self._answer = answer
         self._engine = engine
         self._reader = ReplyReader()
+
+    def cancel(self) -> None:
+        """Ends the call; the engine is told."""
+        self._link.http.cancel(self)
+        self._link.flush()
 
     def on_message(self, data: bytes) -> None:
         answer, reader = self._answer, self._reader
@@ -51,6 +58,8 @@ class _Link(asyncio.Protocol):
 
     def __init__(self, authority: str) -> None:
         self.http = http2.Connection(authority, METHOD)
+        self.ended = ""
+        """Why the connection is over; empty while it is not."""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -66,7 +75,7 @@ class _Link(asyncio.Protocol):
             self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.http.lost(f"connection lost: {exc}" if exc else "connection closed by the server")
+        self._end(f"connection lost: {exc}" if exc else "connection closed by the server")
 
     def flush(self) -> None:
         """Writes what is to be written."""
@@ -76,9 +85,13 @@ class _Link(asyncio.Protocol):
 
     def close(self, reason: str) -> None:
         """Ends every call of the connection, and it."""
-        self.http.lost(reason)
+        self._end(reason)
         if self._transport is not None:
             self._transport.abort()
+
+    def _end(self, reason: str) -> None:
+        self.ended = self.ended or reason
+        self.http.lost(self.ended)
 
 
 class Engine:
@@ -93,7 +106,7 @@ class Engine:
 
     def __init__(self, address: str, model: str) -> None:
         self._address, self._model = address, model
-        self._link: _Link | None = None
+        self._links: list[_Link] = []  # the last takes new calls; one before it may still end its own
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: list[Answer] = []  # for the connection
 
@@ -101,21 +114,21 @@ class Engine:
         """Sends a prepared request to the engine."""
         if answer.complete:
             return
-        if self._link is None or not self._link.http.usable:
+        if not self._links or not self._links[-1].http.usable:
             self._waiting.append(answer)
             if self._connecting is None:
                 self._connecting = asyncio.get_running_loop().create_task(self._connect())
             return
         assert answer.prepared is not None
-        answer.call = _EngineCall(answer, self)
-        self._link.http.open(answer.call, answer.prepared.message)
-        self._link.flush()
+        link = self._links[-1]
+        answer.call = _EngineCall(answer, self, link)
+        link.http.open(answer.call, answer.prepared.message)
+        link.flush()
 
     def cancel(self, answer: Answer) -> None:
         """Cancels the answer's call, if it has one."""
-        if answer.call is not None and self._link is not None:
-            self._link.http.cancel(answer.call)
-            self._link.flush()
+        if answer.call is not None:
+            answer.call.cancel()
             answer.call = None
 
     def failed(self, answer: Answer, status: int, details: str) -> None:
@@ -133,25 +146,25 @@ class Engine:
         """Ends every call."""
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._link is not None:
-            self._link.close("the text front is stopping")
+        for link in self._links:
+            link.close(_STOPPING)
+        for answer in self._waiting:
+            answer.fail("UNAVAILABLE", _STOPPING)
 
     async def _connect(self) -> None:
         host, _, port = self._address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
             connecting = loop.create_connection(lambda: _Link(self._address), host.strip("[]"), int(port))
-            _, self._link = await asyncio.wait_for(connecting, _CONNECT_TIMEOUT_S)
+            _, link = await asyncio.wait_for(connecting, _CONNECT_TIMEOUT_S)
+            self._links = [*(old for old in self._links if not old.ended), link]
+            reason = link.ended
         except (OSError, ValueError, asyncio.TimeoutError) as exc:
-            self._drop(str(exc) or type(exc).__name__)
-        else:
-            waiting, self._waiting = self._waiting, []
-            for answer in waiting:
-                self.start(answer)
-        finally:
-            self._connecting = None
-
-    def _drop(self, reason: str) -> None:
+            reason = str(exc) or type(exc).__name__
+        self._connecting = None
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
-            self.failed(answer, http2.UNAVAILABLE, reason)
+            if reason:
+                self.failed(answer, http2.UNAVAILABLE, reason)
+            else:
+                self.start(answer)
