@@ -96,6 +96,9 @@ def prepare(
         host_memory_bytes=host_memory_bytes() if local else None,
         container=container,
         pinned=pinned,
+        check=preflight.check,
+        container_for=lambda other: _container(spec.container, choice.target, other)[0],
+        fixed_gpu=bool(pinned),
         weights=known,
         gguf_metadata={
             name: gguf_header(item.path).entries for name, item in known.items() if item.kind == "gguf"

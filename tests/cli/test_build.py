@@ -61,6 +61,37 @@ def test_what_cannot_be_built_is_refused_by_plan_and_build_alike(command, capsys
     assert "gptq is read from a checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--model", "llama-3.1-70b", "--gpu", "l4"],
+        ["--model", "llama-3.1-405b", "--gpu", "h100"],
+        ["--model", "deepseek-v3", "--gpu", "h200", "--target", "llmapi"],
+        ["--model", "qwen-7b", "--gpu", "l4", "--concurrency", "64", "--max-input", "16000"],
+        ["--model", "qwen2.5-32b", "--gpu", "l4", "--target", "llmapi"],
+    ],
+)
+def test_every_change_that_is_proposed_is_taken_by_the_next_command(asked, capsys):
+    assert run(["plan", *asked, "--json"]) == 1
+    plan = json.loads(capsys.readouterr().out)
+    changes = [found["remedy"] for found in plan["findings"] if found["id"].startswith("memory.")]
+    assert changes
+    for change in changes:
+        words = change.split()
+        flags = dict(zip(asked[::2], asked[1::2], strict=True)) | dict(
+            zip(words[::2], words[1::2], strict=True)
+        )
+        line = [word for pair in flags.items() for word in pair]
+        assert run(["build", *line, "--dry-run"]) == 0, change
+        capsys.readouterr()
+
+
+def test_a_repository_fixes_the_gpu_so_that_none_is_proposed_on_adding(capsys):
+    assert run([*QWEN, "--output", "r"]) == 0
+    assert run(["add", "r", "--model", "llama-3.1-70b"]) == 1
+    assert "--gpu" not in capsys.readouterr().err
+
+
 def test_a_spec_file_writes_what_the_flags_write():
     Path("d.yaml").write_text("gpu: l4\nmodels:\n  - {model: qwen-7b, quant: awq}\n")
     assert run(["--spec", "d.yaml", "--output", "a"]) == 0

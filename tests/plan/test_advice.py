@@ -120,4 +120,29 @@ def test_a_plan_that_nothing_helps_says_so() -> None:
     assert not plan.fits
     error = next(finding for finding in plan.errors if finding.id == "memory")
     proposals = [finding for finding in plan.findings if finding.id.startswith("memory.")]
-    assert bool(proposals) != ("several GPUs" in error.remedy)
+    assert bool(proposals) != ("a smaller model" in error.remedy)
+
+
+def test_several_changes_together_are_proposed_where_none_alone_helps() -> None:
+    spec = DeploymentSpec(models=(LlmSpec(model="llama-3.1-405b"),))
+    plan = plan_for(spec, "h100")
+    together = [finding for finding in plan.findings if finding.id == "memory.together"]
+    # 405e9 weights in 8 bit are 47 GiB on each of 8; in 4 bit they fit on fewer.
+    assert any("--tp 8" in finding.remedy for finding in together)
+    for finding in together:
+        changed = apply(finding.remedy, spec, "h100")
+        assert changed.fits
+        assert not changed.errors
+
+
+def test_what_no_gpu_carries_is_said_with_the_smallest_shortfall() -> None:
+    spec = DeploymentSpec(models=(LlmSpec(model="llama-3.1-405b", instances=64),))
+    plan = make_plan(
+        spec, target=Target.ENGINE, target_reason="asked", gpu=find_gpu("t4").gpu, fixed_gpu=True
+    )
+    error = next(finding for finding in plan.errors if finding.id == "memory")
+    found = re.search(r"the nearest is 8 × T4 in (\S+), ([0-9.]+) GiB too little on each", error.remedy)
+    assert found is not None
+    nearest = apply(f"--quant {found[1]} --tp 8", spec, "t4")
+    assert float(found[2]) == pytest.approx(-nearest.free_bytes / (1 << 30), abs=0.1)
+    assert not any("--gpu" in finding.remedy for finding in plan.findings)

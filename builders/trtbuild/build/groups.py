@@ -87,7 +87,7 @@ def choose_group(architecture: Architecture, fmt: Format, tp: int) -> int | None
 def ways_out(
     architecture: Architecture, fmt: Format, misfit: Linear, *, tp: int, group_size: int | None, fixed: bool
 ) -> list[str]:
-    """What would fit instead of ``tp`` and ``group_size``, of which ``misfit`` is the first that does not fit.
+    """What would fit instead of ``tp`` and ``group_size``, where ``misfit`` is the first to break.
 
     Args:
         fixed: the checkpoint has its groups already, so that only a TP can be chosen.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trtbuild.catalog.gpus import Gpu
@@ -10,6 +10,7 @@ from trtbuild.catalog.versions import Container
 from trtbuild.errors import PlanError
 from trtbuild.plan import constants
 from trtbuild.plan.advice import advise
+from trtbuild.plan.changes import Trial
 from trtbuild.plan.draft import Draft
 from trtbuild.plan.drafting import make_draft
 from trtbuild.plan.fit import share
@@ -39,6 +40,9 @@ def make_plan(
     pinned: Sequence[LlmPlan | VisionPlan] = (),
     weights: Mapping[str, WeightsFile] | None = None,
     gguf_metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    check: Callable[[Plan, DeploymentSpec], Sequence[Finding]] | None = None,
+    container_for: Callable[[Gpu], Container] | None = None,
+    fixed_gpu: bool = False,
 ) -> Plan:
     """Decides every number of a deployment. Never raises because it does not fit: then ``fits`` is False,
     ``free_bytes`` may be negative, and the findings say what would fit.
@@ -53,6 +57,9 @@ def make_plan(
             with the name of one replaces it.
         weights: local weights by repository name.
         gguf_metadata: their metadata by repository name, for GGUF files.
+        check: rules beyond the planner's own, which advice must pass, too.
+        container_for: the release on another GPU that advice tries; default: ``container``.
+        fixed_gpu: advice may not choose another GPU.
 
     Raises:
         CatalogError, ModelSourceError, PlanError: a model, format or length that cannot be planned.
@@ -65,7 +72,7 @@ def make_plan(
             target_reason=target_reason,
             gpu=on,
             memory_bytes=_device_memory(target, on, host_memory_bytes),
-            container=container,
+            container=container if on is gpu or on is None or container_for is None else container_for(on),
             pinned=pinned,
             weights=weights or {},
             gguf_metadata=gguf_metadata or {},
@@ -76,7 +83,8 @@ def make_plan(
     if gpu_note:
         findings.append(Finding(id="gpu.assumed", severity="info", message=gpu_note))
     if not plan.fits:
-        findings += advise(spec, plan, gpu, replan)
+        trial = Trial(replan, check or (lambda plan, spec: ()))
+        findings += advise(spec, plan, gpu, trial, fixed_gpu=fixed_gpu)
     return plan.model_copy(update={"findings": tuple(findings)})
 
 
