@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import threading
 from typing import Any
 
@@ -24,7 +22,6 @@ class FrontLoop:
 
     def __init__(self, settings: Settings, meter: Meter, pb_utils: Any) -> None:
         self._loop = asyncio.new_event_loop()
-        self._nice = settings.nice
         self._engine = Engine(settings.engine_address, settings.engine_model)
         self._sender = Sender(pb_utils, meter, settings, self._gone)
         self._thread = threading.Thread(target=self._run, name="front-loop", daemon=True)
@@ -57,11 +54,6 @@ class FrontLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        # Where every core is busy, engine and server go first: tokens come in meanwhile and go out together,
-        # which costs all of them less. Where a core is free it changes nothing. Measured by bench-text-path.
-        with contextlib.suppress(OSError):
-            own = os.getpriority(os.PRIO_PROCESS, 0)
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), own + self._nice)
         self._loop.run_forever()
         self._loop.run_until_complete(self._close())
         self._loop.close()

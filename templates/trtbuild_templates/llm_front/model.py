@@ -19,8 +19,6 @@ Parameters of config.pbtxt (string values):
     cancel_poll_ms      how often a request's client is asked for, at best. Default 20
     coalesce            whether tokens that wait together are sent together; false is for measuring what
                         that saves. Default true
-    nice                by how much the front's thread lets engine and server go first where every core is
-                        busy; 0 to 19. Default 3
     interface           the TensorRT-LLM version; not read here
 
 An output of config.pbtxt that is none of the front's own is taken from the engine's last message by its name.

@@ -9,6 +9,7 @@ meanwhile: tokens that wait in their answer go out together, and none waits for 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -45,6 +46,7 @@ class Sender:
         self._fresh: deque[Answer] = deque()  # those that have sent nothing yet
         self._live: deque[Answer] = deque()
         self._polling = False
+        self._yielded = False
 
     def ready(self, answer: Answer) -> None:
         """The answer has something to send. A first token goes before others' later ones."""
@@ -68,6 +70,14 @@ class Sender:
             self._send((self._fresh or self._due).popleft())
 
     def _turn(self) -> None:
+        if not self._fresh and not self._yielded:
+            # Where every core is busy, engine and server go first, and what they bring is read before this
+            # sends: more tokens go out together, which costs all three less. Elsewhere it takes 1 µs.
+            self._yielded = True
+            os.sched_yield()
+            asyncio.get_running_loop().call_soon(self._turn)
+            return
+        self._yielded = False
         until_s = time.perf_counter() + _TURN_S
         while self._fresh or self._due:
             self._send((self._fresh or self._due).popleft())

@@ -32,7 +32,6 @@ class Settings:
     tokenizer_dir: str = "tokenizer"
     cancel_poll_ms: float = 20.0
     coalesce: bool = True
-    nice: int = 3
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:
