@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class Answer:
             return True
         if self._abandoned:
             if event.finish is not None:
-                self.fail(self._abandoned, cancelled=True)
+                self.fail(self._abandoned, "CANCELLED")
             return event.finish is not None
         job, (row, sequence) = self._jobs[event.key]
         self._generated[event.key] += sum(map(len, event.beams))
@@ -110,12 +110,12 @@ class Answer:
             self._sender.send(response, flags=0 if self._open else self._final)
             return not self._open
 
-    def fail(self, message: str, *, cancelled: bool = False) -> None:
+    def fail(self, message: str, kind: ErrorKind = "INTERNAL") -> None:
         """Ends the request with an error, unless it has ended."""
         with self._ending:
             if self._open:
                 self._open.clear()
-                send_error(self._pb, self._sender, message, cancelled=cancelled)
+                send_error(self._pb, self._sender, message, kind)
 
     def _outputs_of(self, event: Event, job: Job, row: int, sequence: int) -> list[Any]:
         wanted, outputs, make = self._plan.wanted, self._outputs, self._tensors
@@ -168,13 +168,13 @@ def _padded(rows: list[list[Any]], dtype: Any) -> Any:
     return np.array([[row + [-1] * (longest - len(row)) for row in rows]], dtype)
 
 
-def send_error(
-    pb_utils: Any, sender: Any, message: str, *, cancelled: bool = False, refused: bool = False
-) -> None:
+ErrorKind = Literal["INVALID_ARG", "CANCELLED", "UNAVAILABLE", "INTERNAL"]
+
+
+def send_error(pb_utils: Any, sender: Any, message: str, kind: ErrorKind = "INTERNAL") -> None:
     """Answers a request with an error and the final flag."""
-    kinds = pb_utils.TritonError
-    kind = kinds.CANCELLED if cancelled else kinds.INVALID_ARG if refused else kinds.INTERNAL
-    response = pb_utils.InferenceResponse(error=pb_utils.TritonError(message, kind))
+    error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, kind))
+    response = pb_utils.InferenceResponse(error=error)
     sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 

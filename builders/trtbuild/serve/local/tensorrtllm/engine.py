@@ -27,7 +27,6 @@ class _Running:
     watch: StopWatch
     scheduled_ns: int
     first_token_ns: int = 0
-    generated: int = 0
     cum_log_prob: float = 0.0
     kept: list[int] = field(default_factory=list)  # not streamed: everything goes with the end
     kept_log_probs: list[float] = field(default_factory=list)
@@ -144,7 +143,6 @@ class Engine:
             taken = running.watch.feed(ids)
             if taken is not None:
                 ids, log_probs, finish = ids[:taken], log_probs[:taken], Finish.STOP
-        running.generated += len(ids)
         if running.job.log_probs:
             running.cum_log_prob += sum(log_probs)
             running.kept_log_probs += log_probs

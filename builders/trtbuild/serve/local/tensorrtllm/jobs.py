@@ -1,9 +1,13 @@
-"""What the stub and the worker say to each other. Everything here is pickled over one socket pair."""
+"""What the stub and the worker say to each other, pickled over one socket pair.
+
+To the worker: Settings first, then Job and Cancel, and None at the end. From it: Loaded, then Progress;
+Failed is its last word.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,8 +105,6 @@ class Gauges(NamedTuple):
 class Loaded(NamedTuple):
     """The worker's first message: the engine is ready."""
 
-    seconds: float  # that it took
-
 
 class Failed(NamedTuple):
     """The worker's last message: why it cannot go on."""
@@ -119,6 +121,3 @@ class Progress(NamedTuple):
 
     events: list[Event]
     gauges: Gauges | None
-
-
-Message = Any  # Job, Cancel or None (end) to the worker; Loaded, Progress or Failed from it

@@ -11,9 +11,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from .jobs import Cancel, Event, Failed, Gauges, Job, Loaded
+from .jobs import Cancel, Event, Failed, Gauges, Job
 from .limits import LoadRefused
 from .settings import Settings
+
+# When the engine is ahead of the responses, what is there already goes together; never so much that a client
+# would wait for it.
+MERGED_STEPS = 8
 
 
 def interpreter() -> str:
@@ -56,15 +60,12 @@ class Link:
                 stdin=subprocess.DEVNULL,
             )
         self._connection = Connection(ours.detach())
-        self.loaded = self._load(settings)
+        self.ended = ""  # why the worker is gone, once it is
+        self._load(settings)
         self._thread = threading.Thread(target=self._listen, name="engine-link", daemon=True)
         self._thread.start()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def _load(self, settings: Settings) -> Loaded:
+    def _load(self, settings: Settings) -> None:
         try:
             self._connection.send(settings)
             answer = self._connection.recv()
@@ -73,8 +74,6 @@ class Link:
             raise LoadRefused(f"the engine's process ended with code {code} while it loaded") from error
         if isinstance(answer, Failed):
             raise LoadRefused(f"the engine does not load: {answer.message}")
-        loaded: Loaded = answer
-        return loaded
 
     def send(self, message: Job | Cancel) -> None:
         """Raises OSError when the worker is gone."""
@@ -88,21 +87,22 @@ class Link:
             reason = ""
         if not self._closing:
             code = self._process.wait()
-            self._on_end(reason or f"the engine's process ended with code {code}")
+            self.ended = reason or f"the engine's process ended with code {code}"
+            self._on_end(self.ended)
 
     def _relay(self) -> str:
         """Hands on progress until the worker says why it fails."""
         while True:
             events: list[Event] = []
             gauges: Gauges | None = None
-            waiting = True
-            while waiting:
+            for _ in range(MERGED_STEPS):
                 message = self._connection.recv()
                 if isinstance(message, Failed):
                     return message.message
                 events += message.events
                 gauges = message.gauges or gauges
-                waiting = self._connection.poll(0)  # the engine is ahead: what is there goes together
+                if not self._connection.poll(0):
+                    break
             self._on_progress(events, gauges)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from .answers import Answer, Tensors, merged, send_error
 from .config import read_settings
 from .gauges import Exporter
 from .inputs import check_parameters
-from .jobs import Cancel, Event, Gauges, RequestRefused
+from .jobs import Cancel, Event, Finish, Gauges, RequestRefused
 from .limits import LoadRefused
 from .link import Link
 from .open_requests import OpenRequests
@@ -68,7 +68,7 @@ class TritonPythonModel:
             try:
                 self._accept(request, sender)
             except RequestRefused as refusal:
-                send_error(pb_utils, sender, str(refusal), refused=True)
+                send_error(pb_utils, sender, str(refusal), "INVALID_ARG")
             except Exception as error:
                 send_error(pb_utils, sender, f"{self._name}: {type(error).__name__}: {error}")
 
@@ -80,7 +80,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             return
         if self._down:
-            send_error(pb_utils, sender, f"{self._name}: {self._down}")
+            send_error(pb_utils, sender, f"{self._name}: {self._down}", "UNAVAILABLE")
             return
         check_parameters(request.parameters())
         plan = plan_request(tensors, self._settings, lambda: next(self._keys))
@@ -111,21 +111,17 @@ class TritonPythonModel:
             answer = self._open.owner(event.key)
             if answer is None:
                 continue
-            if self._deliver(answer, event):
+            try:
+                answered = answer.take(event)
+            except Exception as error:  # what the server does not take ends this request alone
+                pb_utils.Logger.log_error(f"{self._name}: a response was not sent: {error}")
+                answered = True
+            if answered:
                 self._open.remove(answer)
-                if len(answer.keys) > 1:  # one failed: its siblings have no listener any more
+                if event.finish in (None, Finish.ERROR):  # jobs that nobody listens to any more
                     self._cancel(answer)
         if gauges is not None:
             self._exporter.update(gauges)
-
-    def _deliver(self, answer: Answer, event: Event) -> bool:
-        """Whether the request is answered. What the server does not take ends this request alone."""
-        try:
-            return answer.take(event)
-        except Exception as error:
-            pb_utils.Logger.log_error(f"{self._name}: a response was not sent: {error}")
-            self._cancel(answer)
-            return True
 
     def _on_end(self, reason: str) -> None:
         """The worker died: tells everybody who waits; the keeper starts another."""
@@ -160,6 +156,7 @@ class TritonPythonModel:
         now_s = time.monotonic()
         self._died_s = [at_s for at_s in self._died_s if now_s - at_s < RESTART_WINDOW_S]
         if len(self._died_s) >= RESTARTS:
+            self._down = f"the engine failed {len(self._died_s) + 1} times; the server must be started again"
             return
         self._died_s.append(now_s)
         self._link.close()
@@ -170,6 +167,8 @@ class TritonPythonModel:
             self._work.set()
         else:
             self._down = ""
+            if self._link.ended:  # meanwhile; _on_end may have spoken before the line above
+                self._on_end(self._link.ended)
 
     def finalize(self) -> None:
         """Ends what is still running; the server calls it when its own grace time is over."""
@@ -178,4 +177,4 @@ class TritonPythonModel:
         self._keeper.join()
         self._link.close()
         for answer in self._open.all():
-            answer.fail("the server is shutting down", cancelled=True)
+            answer.fail("the server is shutting down", "CANCELLED")

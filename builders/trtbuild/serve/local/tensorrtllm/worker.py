@@ -112,12 +112,11 @@ def main(descriptor: int, parent_pid: int) -> None:
     connection = Connection(descriptor)
     settings: Settings = connection.recv()
     try:
-        begun_s = time.monotonic()
         pipeline = make_pipeline(settings)
         warm_up(pipeline, settings.guided)
         guides = GuideCheck() if settings.guided else None
         engine = Engine(pipeline, settings.limits, guides)
-        connection.send(Loaded(time.monotonic() - begun_s))
+        connection.send(Loaded())
         Worker(connection, engine, settings.stats_period_s).run()
         os._exit(0)  # nothing is left to write, and the engine's own teardown takes a second
     except EOFError:
