@@ -244,3 +244,15 @@ def test_the_padded_size_is_shown_for_a_width_that_no_group_divides():
     plan = prepare(spec(LlmSpec(model="qwen2.5-72b", quant="awq", tp=4), gpu="h100"), host=NOTHING).plan
     found = next(finding for finding in plan.errors if finding.id == "tp.group-in")
     assert "padded to intermediate_size 29696" in found.remedy  # 58 × 4 × 128; what Qwen's own AWQ has
+
+
+@pytest.mark.parametrize(
+    ("gpu", "target", "quant"),
+    [("l4", "engine", "bf16"), ("t4", "engine", "fp16"), ("h100", "llmapi", "bf16"), ("l4", None, "bf16")],
+)
+def test_a_gpu_takes_a_models_own_weights_and_not_the_file_that_the_cpu_reads(gpu, target, quant):
+    prepared = prepare(spec(LlmSpec(model="smollm2-135m"), target=target, gpu=gpu), host=NOTHING)
+    assert not prepared.plan.errors
+    llm = prepared.plan.llms[0]
+    assert (llm.quant, llm.weights_path) == (quant, None)
+    assert not any("gguf" in note for note in prepared.notes)

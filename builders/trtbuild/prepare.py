@@ -83,7 +83,7 @@ def prepare(
         has_builder=_has_builder(host.trtllm_version),
     )
     local = choice.target is Target.LOCAL
-    weights = {name: item.require_local() if local else item.weights for name, item in found.items()}
+    weights = {name: item.require_local() if local else item.for_gpu for name, item in found.items()}
     known = {name: item for name, item in weights.items() if item is not None}
     gpu, gpu_note = (None, "") if local else _gpu(spec.gpu, host)
     container, container_note = (None, "") if local else _container(spec.container, choice.target, gpu)
@@ -111,7 +111,11 @@ def prepare(
     for vision in plan.visions:
         if local and vision.name in new:
             files.update(vision_files(vision))
-    notes = [*(item.note for item in found.values()), container_note, *_build_notes(plan, spec)]
+    notes = [
+        *(item.note_for(choice.target) for item in found.values()),
+        container_note,
+        *_build_notes(plan, spec),
+    ]
     if local and (spec.gpu or spec.container):
         notes.append(f"{spec.gpu or spec.container} is not used: the target local runs on this CPU")
     return Prepared(spec=spec, plan=plan, weights=files, notes=tuple(filter(None, notes)))
@@ -183,9 +187,15 @@ class _Found:
         return self.weights
 
     @property
-    def note(self) -> str:
+    def for_gpu(self) -> LocalWeights | None:
+        """Weights that were given; what a package carries is for the CPU engine."""
+        given = self.spec.weights is not None or Path(self.spec.model).expanduser().is_dir()
+        return self.weights if given else None
+
+    def note_for(self, target: Target) -> str:
         if (
-            self.weights is not None
+            target is Target.LOCAL
+            and self.weights is not None
             and self.weights.kind == "gguf"
             and self.spec.quant != self.weights.format
         ):

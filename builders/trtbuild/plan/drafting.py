@@ -116,7 +116,8 @@ def _format(
 
 def _auto_format(source: ModelSource, gpu: Gpu | None) -> Format:
     """The checkpoint's own format, else 16 bit."""
-    for own in filter(None, (source.weights_format, source.architecture.native_quant)):
+    at_hand = source.weights_format if source.weights_path else None  # else a package's, for the CPU
+    for own in filter(None, (at_hand, source.architecture.native_quant)):
         with suppress(CatalogError):  # a word without a row, such as fp32 or compressed-tensors
             return find_format(own)
     bf16 = source.architecture.dtype == "bfloat16" and (gpu is None or gpu.capability >= 8.0)
