@@ -100,6 +100,7 @@ class Engine:
 
     def step(self) -> list[Event]:
         """One iteration of the pipeline; returns what it made, and admits who fits then."""
+        worked = bool(self._running or self._leaving)
         self._pipeline.step()
         self._iteration += 1
         now_ns = time.monotonic_ns()
@@ -112,9 +113,7 @@ class Engine:
             if event is not None:
                 events.append(event)
         events += self._admit()
-        self._idle_steps_left = (
-            IDLE_STEPS if self._running or self._leaving else max(0, self._idle_steps_left - 1)
-        )
+        self._idle_steps_left = IDLE_STEPS if worked else max(0, self._idle_steps_left - 1)
         return events
 
     def _leave(self, key: int) -> None:
