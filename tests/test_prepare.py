@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.tiny_checkpoints import safetensors_bytes
 
 from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.prepare import prepare
@@ -256,3 +257,32 @@ def test_a_gpu_takes_a_models_own_weights_and_not_the_file_that_the_cpu_reads(gp
     llm = prepared.plan.llms[0]
     assert (llm.quant, llm.weights_path) == (quant, None)
     assert not any("gguf" in note for note in prepared.notes)
+
+
+def test_weights_of_another_model_are_refused_with_what_differs(tmp_path):
+    small = _model_folder(tmp_path / "other")  # the shape of Qwen2.5-0.5B
+    (small / "model.safetensors").write_bytes(safetensors_bytes({}))
+    with pytest.raises(ModelSourceError, match="another model than qwen-7b") as caught:
+        prepare(spec(LlmSpec(model="qwen-7b", quant="awq", weights=small), gpu="l4"), host=NOTHING)
+    assert "num_hidden_layers 24 instead of 28" in caught.value.message
+    assert "hidden_size 896 instead of 3584" in caught.value.message
+    own = LlmSpec(model="qwen2.5-0.5b", quant="fp8", weights=small)
+    assert prepare(spec(own, gpu="l4"), host=NOTHING).plan.llms[0].weights_path == str(small)
+
+
+def test_a_checkpoint_with_a_padded_width_is_its_model_and_is_planned_as_it_is(tmp_path):
+    padded = _model_folder(tmp_path / "padded", intermediate_size=4864 + 64)
+    (padded / "model.safetensors").write_bytes(safetensors_bytes({}))
+    model = LlmSpec(model="qwen2.5-0.5b", quant="bf16", weights=padded)
+    plain = prepare(spec(LlmSpec(model="qwen2.5-0.5b", quant="bf16"), gpu="l4"), host=NOTHING).plan
+    wider = prepare(spec(model, gpu="l4"), host=NOTHING).plan
+    # three matrices of 64 more rows or columns by 896, in 24 layers, 2 bytes a weight
+    assert wider.llms[0].weights_bytes - plain.llms[0].weights_bytes == 3 * 64 * 896 * 24 * 2
+
+
+def test_a_gguf_file_of_another_model_is_refused():
+    packaged = prepare(spec(LlmSpec(model="smollm2-135m", quant="int4")), host=NOTHING).weights
+    file = packaged["smollm2-135m"]
+    with pytest.raises(ModelSourceError, match="num_hidden_layers 30 instead of 28"):
+        prepare(spec(LlmSpec(model="qwen-7b", weights=file)), host=NOTHING)
+    assert prepare(spec(LlmSpec(model="smollm2-135m", weights=file)), host=NOTHING).plan.fits

@@ -13,6 +13,8 @@ from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_gguf, from_hf_config, from_record
 from trtbuild.spec import LlmSpec
 
+_LARGEST_PADDING = 0.02  # of the width; 29,568 to 29,696 is 0.4 %
+
 
 class WeightsFile(Protocol):
     """Local weights, as `trtbuild.build.weights.inspect_weights` describes them."""
@@ -70,9 +72,10 @@ def resolve(
 
     Raises:
         CatalogError: a name that the catalogue has not and that is no folder.
-        ModelSourceError: a folder whose config.json cannot be used.
+        ModelSourceError: a folder whose config.json cannot be used, or ``--weights`` of another model.
     """
     name = spec.name or default_name(spec.model)
+    folder = weights.path if weights is not None else spec.weights
     record: ModelRecord | None = None
     if Path(spec.model).is_dir():
         source = str(Path(spec.model))
@@ -85,8 +88,8 @@ def resolve(
             source = spec.model
             if gguf_metadata is not None:
                 architecture = from_gguf(gguf_metadata)
-            elif weights is not None and (weights.path / "config.json").is_file():
-                architecture = from_hf_config(weights.path)
+            elif folder is not None and (folder / "config.json").is_file():
+                architecture = from_hf_config(folder)
             elif Path(spec.model).exists():
                 raise ModelSourceError(
                     f"{spec.model} is a file; a model is a catalogue name, a Hugging Face id or a folder",
@@ -94,8 +97,61 @@ def resolve(
                 ) from None
             else:
                 raise
+    if spec.weights is not None and folder is not None:
+        architecture = _as_weights_are(spec.model, architecture, folder, gguf_metadata)
     found = ModelSource(spec=spec, name=name, source=source, architecture=architecture, record=record)
     return _with_weights(found, weights)
+
+
+def _as_weights_are(
+    model: str, described: Architecture, place: Path, gguf_metadata: Mapping[str, Any] | None
+) -> Architecture:
+    """The architecture of weights that were given beside a model's name, which must be that model's.
+
+    Published checkpoints may have a wider MLP or vocabulary, padded to whole groups; theirs then count.
+    """
+    if gguf_metadata is not None:
+        held = from_gguf(gguf_metadata)
+    elif (place / "config.json").is_file() and not (place / "rank0.safetensors").is_file():
+        held = from_hf_config(place)
+    else:
+        return described
+    wanted, found = _shape(described), _shape(held)
+    if gguf_metadata is not None:
+        del found["vocab_size"]  # often padded there by other rules
+    different = [
+        f"{name} {size} instead of {wanted[name]}"
+        for name, size in found.items()
+        if size != wanted[name] and not _padded(name, size, wanted[name])
+    ]
+    if different:
+        instead = [f"--model {place}, if those weights shall run"] if place.is_dir() else []
+        raise ModelSourceError(
+            f"{place} holds another model than {model}: {', '.join(different)}",
+            f"give the weights of {model}",
+            *instead,
+        )
+    return replace(described, ffn=held.ffn, vocab=held.vocab) if gguf_metadata is None else described
+
+
+def _shape(architecture: Architecture) -> dict[str, int]:
+    """What tells a model from another one, in the words of config.json."""
+    moe, mla = architecture.moe, architecture.mla
+    return {
+        "num_hidden_layers": architecture.layers,
+        "hidden_size": architecture.hidden,
+        "intermediate_size": architecture.ffn,
+        "num_attention_heads": architecture.heads,
+        "num_key_value_heads": architecture.kv_heads,
+        "vocab_size": architecture.vocab,
+        "num_experts": moe.experts if moe else 0,
+        "moe_intermediate_size": moe.ffn if moe else 0,
+        "kv_lora_rank": mla.kv_rank if mla else 0,
+    }
+
+
+def _padded(name: str, size: int, plain: int) -> bool:
+    return name in ("intermediate_size", "vocab_size") and 0 <= size - plain <= plain * _LARGEST_PADDING
 
 
 def _with_weights(found: ModelSource, weights: WeightsFile | None) -> ModelSource:
