@@ -11,6 +11,7 @@ from trtbuild.repository import launch
 from trtbuild.repository.llm import TOKENIZER_FILES
 from trtbuild.repository.names import LlmNames, NameScheme, llm_names
 from trtbuild.repository.render import render
+from trtbuild.server_options import RESTRICTED
 from trtbuild.spec import DeploymentSpec, Target
 
 Named = list[tuple[LlmPlan, LlmNames]]
@@ -51,7 +52,7 @@ def _launch(plan: Plan, container: Container, llms: Named) -> str:
         container=container,
         image=f"trtbuild-tritonserver:{container.release}{suffix}",
         options=launch.server_options(plan, container),
-        restricted=launch.RESTRICTED,
+        restricted=RESTRICTED,
         ranks=rank_count,
         rank_models=loads,
         tritonserver=container.paths.tritonserver,

@@ -5,15 +5,10 @@ from __future__ import annotations
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.constants import CUDA_POOL_BYTES
 from trtbuild.plan.model import Plan
+from trtbuild.server_options import STUB_THREADS
 from trtbuild.spec import Target
 
-# Each decoupled send and each BLS call of a Python model takes a thread of its instance's pool of 32: running
-# streams stalled for seconds behind 64 clients, and for milliseconds with this.
-STUB_THREADS = 256
 EXIT_TIMEOUT_S = 30
-# Closed to clients: they change the server, write files, or map memory. Metadata, configuration and
-# statistics stay open, because clients read them.
-RESTRICTED = "model-repository,shared-memory,trace,logging"
 # Responses of one stream that may wait for a slow reader. A stream that fills it blocks the front's sender,
 # so it holds more than the longest answer.
 MIN_RESPONSE_POOL = 4096

@@ -11,12 +11,8 @@ from pathlib import Path
 from trtbuild.serve.ports import LOOPBACK, ChosenPorts
 from trtbuild.serve.process import SERVER_ID
 from trtbuild.serve.wheel import TritonWheel
+from trtbuild.server_options import RESTRICTED, STUB_THREADS
 
-# Each decoupled send and each BLS call of a Python model takes a thread of its instance's pool; at the
-# default of 32 running streams stalled for seconds behind 64 clients.
-STUB_THREADS = 256
-# Closed to clients: they change the server, read or write files, or map memory.
-RESTRICTED = "model-repository,shared-memory,trace,logging"
 STUB_TIMEOUT_S = 120  # a stub that does not come up
 
 
