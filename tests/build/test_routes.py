@@ -154,3 +154,40 @@ def test_fp8_of_every_model_with_a_third_partys_fp8_is_quantised_here_for_the_en
         checkpoint, _ = hub_checkpoint(record, quant="fp8", target=Target.ENGINE, version="1.2.1")
         assert checkpoint.folder == Path(record.id)
         assert route(checkpoint, quant="fp8", target=Target.ENGINE, version="1.2.1").method == "quantise"
+
+
+@pytest.mark.parametrize("target", [Target.ENGINE, Target.LLMAPI])
+@pytest.mark.parametrize(
+    "quant",
+    [
+        AWQ,
+        GPTQ,
+        SourceQuant("fp8", "fp8", 8),
+        SourceQuant("fp8", "fp8-block", 8),
+        SourceQuant("fbgemm_fp8", "fp8-rowwise", 8),
+        SourceQuant("compressed-tensors", "fp8", 8),
+        SourceQuant("compressed-tensors", "fp8-rowwise", 8),
+        SourceQuant("compressed-tensors", "awq", 4, 128),
+        SourceQuant("mxfp4", "mxfp4", 4, 32),
+        SourceQuant("modelopt", "int8-sq", 8),
+        SourceQuant("modelopt", "fp8", 8),
+    ],
+)
+def test_another_target_or_format_is_named_only_where_it_then_works(
+    quant: SourceQuant, target: Target
+) -> None:
+    for asked in (quant.format, "nvfp4"):
+        for remedy in remedies(quant, asked, target):
+            if remedy.startswith(("--target", "--quant")) and "16-bit" not in remedy:
+                words = remedy.split()
+                flags = dict(zip(words[::2], words[1::2], strict=True))
+                to = Target(flags.get("--target", target.value))
+                route(folder(quant), quant=flags.get("--quant", asked), target=to, version="1.2.1")
+
+
+def remedies(quant: SourceQuant, asked: str, target: Target) -> tuple[str, ...]:
+    try:
+        route(folder(quant), quant=asked, target=target, version="1.2.1")
+    except ModelSourceError as error:
+        return error.remedies
+    return ()

@@ -21,7 +21,8 @@ LLAMA = {
     "max_position_embeddings": 256,
     "tie_word_embeddings": False,
 }
-FLOAT8 = {"num_bits": 8, "type": "float"}
+FLOAT8 = {"num_bits": 8, "type": "float", "strategy": "tensor"}
+FP8_SCHEME = {"weights": FLOAT8, "input_activations": FLOAT8}
 # a layer: q 64x64, k and v 64x32 each, o 64x64, three of 64x96, two norms of 64
 LLAMA_LAYER = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96 + 2 * 64
 LLAMA_PARAMS = 2 * LLAMA_LAYER + 2 * 100 * 64 + 64  # and table, lm_head, last norm
@@ -72,7 +73,7 @@ def test_rope_scaling_that_names_its_origin_stretches_the_context() -> None:
         ({"quant_method": "awq", "bits": 4}, "awq"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": FLOAT8}}}, "fp8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": FP8_SCHEME}}, "fp8"),
         ({"quant_method": "somethingelse"}, None),
     ],
 )  # fmt: skip

@@ -11,10 +11,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trtbuild.catalog.formats import all_formats
-from trtbuild.errors import ModelSourceError
+from trtbuild.catalog.formats import all_formats, find_format
+from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.spec import Target
 
 Method = Literal["awq", "gptq", "compressed-tensors", "fp8", "fbgemm_fp8", "mxfp4", "modelopt", "trtllm"]
+
+
+# (who wrote it, in which format) → the target that reads it. The compiled flow's converters read AutoAWQ and
+# GPTQ; tensorrt_llm/_torch/model_config.py, load_hf_quant_config reads FP8 in blocks and MXFP4, and passes
+# over other methods without a word, so that loading fails on the packed weights. modelopt's exports are read
+# in each format that the LLM API runs.
+_READ_BY: dict[tuple[str, str], Target] = {
+    ("awq", "awq"): Target.ENGINE,
+    ("gptq", "gptq"): Target.ENGINE,
+    ("fp8", "fp8-block"): Target.LLMAPI,
+    ("mxfp4", "mxfp4"): Target.LLMAPI,
+}
+# Ways out that the next command takes, whichever checkpoint it was.
+OWN_QUANTISATION = (
+    "--quant awq or fp8 of the 16-bit weights: their folder in --weights, or a name of the catalogue with "
+    "--calibrate"
+)
+READABLE = (
+    "a checkpoint in 4 bits by AutoAWQ (gemm layout) or GPTQModel (target engine), or by modelopt, in FP8 "
+    "blocks of 128 or in MXFP4 (target llmapi)"
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +58,13 @@ class SourceQuant:
     group_size: int | None = None
     algo: str | None = None
     kv_algo: str | None = None
+
+    @property
+    def read_by(self) -> Target | None:
+        """The target that reads the checkpoint; None: neither does."""
+        if self.method != "modelopt":
+            return _READ_BY.get((self.method, self.format))
+        return Target.LLMAPI if Target.LLMAPI in find_format(self.format).targets else None
 
     @classmethod
     def from_trtllm(cls, folder: Path, section: Mapping[str, Any]) -> SourceQuant | None:
@@ -68,15 +97,35 @@ def parse_quant_config(folder: Path, config: Mapping[str, Any]) -> SourceQuant |
     if modelopt is not None:
         return _modelopt(folder, modelopt.get("quantization") or {})
     section = config.get("quantization_config") or _read_json(folder / "quantize_config.json")
+    return parse_section(folder, section) if isinstance(section, Mapping) else None
+
+
+def format_in(config: Mapping[str, Any]) -> str | None:
+    """The format that a config.json's ``quantization_config`` means, in the words of `trtbuild formats`; None:
+    none is there, or one that nothing here reads.
+    """
+    section = config.get("quantization_config")
     if not isinstance(section, Mapping):
         return None
+    try:
+        return find_format(parse_section(Path("config.json"), section).format).name
+    except (ModelSourceError, CatalogError):
+        return None
+
+
+def parse_section(folder: Path, section: Mapping[str, Any]) -> SourceQuant:
+    """Reads a ``quantization_config``; ``folder`` is for messages.
+
+    Raises:
+        ModelSourceError: see `parse_quant_config`.
+    """
     method = str(section.get("quant_method", "gptq" if "desc_act" in section else "")).lower()
     reader = _READERS.get(method)
     if reader is None:
         raise ModelSourceError(
             f"{folder}: quantised with {method or 'an unnamed method'}, which TensorRT-LLM does not read",
-            f"take a checkpoint made with one of {', '.join(sorted(_READERS))}",
-            "take the 16-bit weights and --calibrate",
+            READABLE,
+            OWN_QUANTISATION,
         )
     try:
         return reader(folder, section)
@@ -92,7 +141,8 @@ def _awq(folder: Path, section: Mapping[str, Any]) -> SourceQuant:
     if bits != 4 or version != "gemm":
         raise ModelSourceError(
             f"{folder}: AWQ with {bits} bits in the layout {version!r}; the converter reads 4 bits in 'gemm'",
-            "take a checkpoint in the gemm layout, or --calibrate from the 16-bit weights",
+            "take a checkpoint in the gemm layout",
+            OWN_QUANTISATION,
         )
     group = int(section.get("group_size", section.get("q_group_size", 128)))
     return SourceQuant("awq", "awq", bits, _group(folder, group), "W4A16_GPTQ")
@@ -107,14 +157,15 @@ def _gptq(folder: Path, section: Mapping[str, Any]) -> SourceQuant:
             "use --quant awq",
         )
     layout = str(section.get("checkpoint_format", "gptq")).lower()
-    if bits not in (4, 8) or layout != "gptq":
+    if bits != 4 or layout != "gptq":
         raise ModelSourceError(
-            f"{folder}: GPTQ with {bits} bits in the layout {layout!r}; the converter reads 4 or 8 bits in "
-            "'gptq'",
-            "save it again with checkpoint_format=gptq (GPTQModel)",
+            f"{folder}: GPTQ with {bits} bits in the layout {layout!r}; 4 bits in 'gptq' are read",
+            "take one of 4 bits, saved with checkpoint_format=gptq (GPTQModel)",
+            OWN_QUANTISATION,
         )
-    name, algo = ("gptq", "W4A16_GPTQ") if bits == 4 else ("gptq-int8", "W8A16_GPTQ")
-    return SourceQuant("gptq", name, bits, _group(folder, int(section.get("group_size", 128))), algo)
+    return SourceQuant(
+        "gptq", "gptq", bits, _group(folder, int(section.get("group_size", 128))), "W4A16_GPTQ"
+    )
 
 
 def _compressed_tensors(folder: Path, section: Mapping[str, Any]) -> SourceQuant:
@@ -144,7 +195,8 @@ def _compressed_tensors(folder: Path, section: Mapping[str, Any]) -> SourceQuant
     raise ModelSourceError(
         f"{folder}: compressed-tensors with {bits}-bit {kind} weights per {strategy or 'nothing'}"
         f"{' and quantised inputs' if inputs else ''}: TensorRT-LLM does not read that",
-        "take FP8 (per tensor, channel or block), or --calibrate from the 16-bit weights",
+        READABLE,
+        OWN_QUANTISATION,
     )
 
 

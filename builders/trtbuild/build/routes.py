@@ -9,7 +9,7 @@ from pathlib import Path
 from trtbuild.build.checkpoints import Checkpoint
 from trtbuild.build.commands import Recipe
 from trtbuild.build.flags import CALIBRATED_FORMATS
-from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
+from trtbuild.build.quant_configs import OWN_QUANTISATION, READABLE, SourceQuant, parse_quant_config
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import ModelRecord, Sibling
 from trtbuild.catalog.versions import version_key
@@ -21,9 +21,6 @@ _SIXTEEN_BIT = ("fp16", "bf16", "float32", "fp32")
 # examples/models/core/{qwen,llama}/convert_checkpoint.py.
 _IMPORT_SINCE = "0.16.0"
 _IMPORT_TYPES = ("llama", "mistral", "mixtral", "qwen", "qwen2", "qwen3")
-# Read by the PyTorch flow: tensorrt_llm/_torch/model_config.py, load_hf_quant_config. Other methods are
-# passed over there without a word, and loading then fails on the packed weights.
-_LLMAPI_METHODS = ("modelopt", "fp8", "mxfp4")
 _WEIGHT_ONLY = ("int8", "int4")
 
 
@@ -145,46 +142,31 @@ def _from_trtllm(checkpoint: Checkpoint, quant: str, target: Target) -> Recipe:
 def _from_quantised(checkpoint: Checkpoint, quant: str, target: Target, version: str) -> Recipe:
     found = checkpoint.quant
     assert found is not None
+    what = f"{checkpoint.folder} is {found.format} by {found.method}"
     try:
-        find_format(found.format)
+        reader = found.read_by if find_format(found.format) else None
     except CatalogError:
-        raise ModelSourceError(
-            f"{checkpoint.folder} is in {found.format} ({found.method}), whose memory nothing here can "
-            "plan yet",
-            "--calibrate from the 16-bit weights, or a checkpoint in a format of `trtbuild formats`",
-        ) from None
+        reader = None
+    if reader is not target:
+        why = (
+            f"the compiled flow has no converter for {found.method}"
+            if target is Target.ENGINE
+            else "the PyTorch flow reads modelopt's checkpoints, FP8 in blocks and MXFP4, and passes over "
+            "other configurations without a word"
+        )
+        flag = "" if found.format == quant else f" --quant {found.format}"
+        there = READABLE if reader is None else f"--target {reader.value}{flag}"
+        raise ModelSourceError(f"{what}; {why}", there, OWN_QUANTISATION)
     if not _same_format(found.format, quant):
         raise _other_format(checkpoint, quant)
-    if target is Target.ENGINE:
-        if found.method in ("awq", "gptq") and _imports(checkpoint.model_type, version):
-            return Recipe("convert", quant, found.group_size, source_quant=found.algo)
-        why = (
-            f"the converters read AutoAWQ and GPTQ of {', '.join(_IMPORT_TYPES)} since TensorRT-LLM "
-            f"{_IMPORT_SINCE}; "
-            f"this is {checkpoint.model_type} for {version}"
-            if found.method in ("awq", "gptq")
-            else f"the compiled flow has no converter for {found.method}"
-        )
-        remedies = ["--calibrate from the 16-bit weights"]
-        if found.method in (*_LLMAPI_METHODS, "compressed-tensors"):
-            remedies.insert(0, "--target llmapi")
-        raise ModelSourceError(f"{checkpoint.folder} is {found.format} by {found.method}: {why}", *remedies)
-    return _to_llmapi(checkpoint, quant, version)
-
-
-def _to_llmapi(checkpoint: Checkpoint, quant: str, version: str) -> Recipe:
-    found = checkpoint.quant
-    assert found is not None
-    if found.method in _LLMAPI_METHODS and (found.method, found.format) != ("fp8", "fp8"):
+    if target is Target.LLMAPI:
         return Recipe("direct", quant, found.group_size)
-    remedies = ["--calibrate from the 16-bit weights, which exports in modelopt's form"]
-    if _imports(checkpoint.model_type, version) and found.method in ("awq", "gptq"):
-        remedies.insert(0, "--target engine, whose converter reads it")
+    if _imports(checkpoint.model_type, version):
+        return Recipe("convert", quant, found.group_size, source_quant=found.algo)
     raise ModelSourceError(
-        f"{checkpoint.folder} is {found.format} by {found.method}; the PyTorch flow reads modelopt's "
-        "checkpoints, "
-        "FP8 in blocks and MXFP4, and passes over other configurations without a word",
-        *remedies,
+        f"{what}: the converters read AutoAWQ and GPTQ of {', '.join(_IMPORT_TYPES)} since TensorRT-LLM "
+        f"{_IMPORT_SINCE}; this is {checkpoint.model_type} for {version}",
+        OWN_QUANTISATION,
     )
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from trtbuild.build.quant_configs import format_in
 from trtbuild.errors import ModelSourceError
 from trtbuild.serve.local.tensorrtllm.gguf import GgufHeader, read_gguf_header
 from trtbuild.serve.local.tensorrtllm.limits import LoadRefused
@@ -137,10 +138,7 @@ def quantised_by(config: dict[str, Any]) -> str | None:
     section = config.get("quantization_config")
     if not isinstance(section, dict):
         return None
-    method = str(section.get("quant_method", "unknown")).lower()
-    if method == "modelopt":
-        return str(section.get("quant_algo", "modelopt")).lower().replace("w4a16_awq", "awq")
-    return method
+    return format_in(config) or str(section.get("quant_method", "unknown")).lower()
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trtbuild.build.quant_configs import format_in
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_shape
 from trtbuild.plan.hf_fields import KNOWN_FAMILIES, family_of, shape_of
@@ -81,7 +82,7 @@ def parse_hf_config(config: Config) -> Architecture:
     text = config.get("text_config") or config.get("llm_config")
     if isinstance(text, Mapping):
         return _text_tower(config, text, model_type)
-    architecture = replace(from_shape(shape_of(config, model_type)), native_quant=_native_quant(config))
+    architecture = replace(from_shape(shape_of(config, model_type)), native_quant=format_in(config))
     if family_of(model_type) in KNOWN_FAMILIES:
         return architecture
     shown = model_type or "(none)"
@@ -126,30 +127,3 @@ def _refuse_other_kinds(config: Config, model_type: str) -> None:
             "its weights and its cache cannot be counted from one layer",
             "choose a model in which every layer is attention; `trtbuild models` lists some",
         )
-
-
-def _native_quant(config: Config) -> str | None:
-    """The catalogue's name of the format that the checkpoint itself is in."""
-    section = config.get("quantization_config")
-    if not isinstance(section, Mapping):
-        return None
-    method = str(section.get("quant_method") or "").lower()
-    algo = str(section.get("quant_algo") or "").upper()
-    if method == "fp8" and section.get("weight_block_size"):
-        return "fp8-block"
-    if method == "compressed-tensors":
-        return _compressed_tensors(section)
-    by_algo = {"W4A16_AWQ": "awq", "NVFP4": "nvfp4", "FP8": "fp8", "W4A8_AWQ": "w4a8-awq"}
-    by_method = {"awq": "awq", "gptq": "gptq", "fp8": "fp8", "mxfp4": "mxfp4"}
-    return by_algo.get(algo) or by_method.get(method)
-
-
-def _compressed_tensors(section: Config) -> str | None:
-    """By the weights of its first group: bits and kind of number."""
-    groups = section.get("config_groups")
-    for group in groups.values() if isinstance(groups, Mapping) else ():
-        row = group.get("weights") if isinstance(group, Mapping) else None
-        if isinstance(row, Mapping):
-            kind = f"{row.get('type')}{row.get('num_bits')}"
-            return {"float8": "fp8", "int4": "gptq", "float4": "nvfp4", "int8": "int8-sq"}.get(kind)
-    return None

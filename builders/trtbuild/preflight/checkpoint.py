@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.build.jobs import JobOptions, plan_job
+from trtbuild.build.quant_configs import OWN_QUANTISATION
 from trtbuild.errors import TrtbuildError
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject
@@ -52,7 +53,8 @@ def check_group(subject: Subject) -> Iterator[Finding]:
             "error",
             f"the checkpoint has groups of {checkpoint.group_size}; {subject.format.name} has kernels for "
             f"{groups}",
-            "take a checkpoint with such groups, or --calibrate from the 16-bit weights",
+            "take a checkpoint with such groups",
+            OWN_QUANTISATION,
         )
     elif checkpoint.group_size != subject.format.group_size:
         yield subject.finding(
@@ -73,5 +75,5 @@ def check_kv_scales(subject: Subject) -> Iterator[Finding]:
         "gives that (modelopt raises FP8 scales to at least 1), so long answers in a narrow KV cache are "
         "unproven",
         "leave --kv-dtype at auto",
-        "--calibrate from the 16-bit weights",
+        OWN_QUANTISATION,
     )
