@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,16 @@ from tests.support.tiny_gguf import write_tiny_gguf
 from trtbuild.serve.server import Server, start
 
 T = TypeVar("T")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The server's wheel does not exist for every Python (trtbuild.serve.wheel)."""
+    if importlib.util.find_spec("pytriton") is None:
+        reason = pytest.mark.skip(reason="nvidia-pytriton is not installed: pip install 'trtbuild[local]'")
+        for item in items:
+            if item.get_closest_marker("server") and "serve" in item.path.parts:
+                item.add_marker(reason)
+
 
 TINY = {
     "max_tokens_in_paged_kv_cache": "2048",

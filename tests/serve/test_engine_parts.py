@@ -13,6 +13,8 @@ from trtbuild.serve.local.tensorrtllm.answers import Answer, Tensors, merged
 from trtbuild.serve.local.tensorrtllm.jobs import Event, Finish
 from trtbuild.serve.local.tensorrtllm.parse import RequestPlan, Wanted
 
+pytest.importorskip("openvino_genai")
+
 FINAL = 1
 
 
