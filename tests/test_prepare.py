@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from tests.support.tiny_checkpoints import safetensors_bytes
 
+from trtbuild.catalog.models import all_models
 from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.prepare import prepare
+from trtbuild.published import catalogued
 from trtbuild.spec import DeploymentSpec, LlmSpec, Target, VisionSpec
 from trtbuild.targets import Host, HostGpu
 
@@ -286,3 +288,37 @@ def test_a_gguf_file_of_another_model_is_refused():
     with pytest.raises(ModelSourceError, match="num_hidden_layers 30 instead of 28"):
         prepare(spec(LlmSpec(model="qwen-7b", weights=file)), host=NOTHING)
     assert prepare(spec(LlmSpec(model="smollm2-135m", weights=file)), host=NOTHING).plan.fits
+
+
+def test_a_published_quantised_checkpoint_is_its_model_in_its_format():
+    asked = spec(LlmSpec(model="Qwen/Qwen2.5-7B-Instruct-AWQ"), gpu="l4", target="engine")
+    prepared = prepare(asked, host=NOTHING)
+    llm = prepared.plan.llms[0]
+    assert (llm.source, llm.quant, llm.name) == ("Qwen/Qwen2.5-7B-Instruct", "awq", "qwen2.5-7b")
+    assert any("taking Qwen/Qwen2.5-7B-Instruct-AWQ" in note for note in prepared.notes)
+    with pytest.raises(ModelSourceError, match="is in awq") as caught:
+        prepare(spec(LlmSpec(model="qwen/qwen2.5-7b-instruct-awq", quant="fp8"), gpu="l4"), host=NOTHING)
+    assert "--model Qwen/Qwen2.5-7B-Instruct --quant fp8" in caught.value.remedies
+
+
+def resolved(repository: str) -> str:
+    try:
+        return catalogued(spec(LlmSpec(model=repository)))[0].models[0].model
+    except ModelSourceError as error:
+        return error.remedies[0].split()[1]
+
+
+def test_every_listed_sibling_is_resolved_or_refused_with_its_model():
+    for record in all_models():
+        assert {resolved(sibling.repo) for sibling in record.siblings} <= {record.id}
+
+
+def test_an_unknown_id_says_that_no_hub_is_asked():
+    with pytest.raises(CatalogError) as caught:
+        prepare(spec(LlmSpec(model="someone/unheard-of")), host=NOTHING)
+    assert "no hub is asked" in caught.value.remedies[-1]
+
+
+def test_how_many_texts_are_calibrated_on_is_said():
+    prepared = prepare(spec(LlmSpec(model="qwen-7b", quant="fp8"), gpu="l4", target="engine"), host=NOTHING)
+    assert any("texts to calibrate on: 38; 512 are usual for fp8" in note for note in prepared.notes)

@@ -30,6 +30,7 @@ from trtbuild.errors import CatalogError, ModelSourceError, RepositoryError
 from trtbuild.plan.model import Finding, LlmPlan, Plan, VisionPlan
 from trtbuild.plan.planner import make_plan
 from trtbuild.plan.sources import default_name
+from trtbuild.published import catalogued
 from trtbuild.repository.names import NameScheme, check_names
 from trtbuild.spec import DeploymentSpec, LlmSpec, Target
 from trtbuild.targets import DEFAULT_GPU, Candidate, Host, choose_target, detect_host
@@ -74,6 +75,7 @@ def prepare(
         CatalogError, ModelSourceError, PlanError: what cannot be found or planned.
     """
     host = host or detect_host()
+    spec, renamed = catalogued(spec)
     found = {llm.name or default_name(llm.model): _Found.of(llm) for llm in spec.models}
     choice = choose_target(
         asked=spec.target,
@@ -112,6 +114,7 @@ def prepare(
         if local and vision.name in new:
             files.update(vision_files(vision))
     notes = [
+        *renamed,
         *(item.note_for(choice.target) for item in found.values()),
         container_note,
         *_build_notes(plan, spec),

@@ -10,6 +10,7 @@ from trtbuild.plan.model import Plan
 from trtbuild.plan.planner import make_plan
 from trtbuild.plan.sources import default_name
 from trtbuild.prepare import Prepared, host_memory_bytes, planned_gpu, prepare
+from trtbuild.published import catalogued
 from trtbuild.repository.compose import plan_container
 from trtbuild.repository.manifest import MANIFEST, Manifest, read_manifest
 from trtbuild.repository.update import WriteReport
@@ -57,6 +58,7 @@ def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
         RepositoryError: a name that is taken.
         SpecError: another target, GPU or container than the repository's.
     """
+    spec, renamed = catalogued(spec)
     plan = repository.plan
     taken = {model.name for model in plan.models}
     new = {llm.name or default_name(llm.model) for llm in spec.models} | {
@@ -87,7 +89,7 @@ def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
         }
     )
     whole_plan = added.plan.model_copy(update={"target_reason": plan.target_reason})
-    return Prepared(whole, whole_plan, added.weights, added.notes)
+    return Prepared(whole, whole_plan, added.weights, (*renamed, *added.notes))
 
 
 def remove(repository: Repository, name: str) -> WriteReport:

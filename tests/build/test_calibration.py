@@ -100,7 +100,7 @@ def test_a_missing_file_is_refused_before_anything_else(tmp_path: Path) -> None:
 
 def test_few_texts_are_said(tmp_path: Path) -> None:
     found = load_calibration(jsonl(tmp_path / "x.jsonl", {"text": TEXT}), quant="awq")
-    assert "1 texts are there, 32 are usual" in found.note
+    assert "texts to calibrate on: 1; 32 are usual" in found.note
 
 
 @settings(deadline=None)  # a busy machine is no fault

@@ -95,8 +95,8 @@ def load_calibration(
             f"{source}: no text of at least {_MIN_CHARACTERS} characters among {len(texts)} entries",
             'give a JSONL file with lines such as {"text": "…"}, or a text file with paragraphs',
         )
-    if path is not None and len(usable) < limit:
-        notes.append(f"{len(usable)} texts are there, {limit} are usual for {quant}")
+    if len(usable) < limit:
+        notes.append(f"texts to calibrate on: {len(usable)}; {limit} are usual for {quant}")
     return Calibration(tuple(usable[:limit]), source, "; ".join(notes))
 
 

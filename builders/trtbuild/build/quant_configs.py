@@ -101,8 +101,8 @@ def parse_quant_config(folder: Path, config: Mapping[str, Any]) -> SourceQuant |
 
 
 def format_in(config: Mapping[str, Any]) -> str | None:
-    """The format that a config.json's ``quantization_config`` means, in the words of `trtbuild formats`; None:
-    none is there, or one that nothing here reads.
+    """The format that a config.json's ``quantization_config`` means, in the words of `trtbuild formats`; None
+    where none is there, or one that nothing here reads.
     """
     section = config.get("quantization_config")
     if not isinstance(section, Mapping):

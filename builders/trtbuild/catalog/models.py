@@ -187,8 +187,19 @@ def find_model(name: str) -> ModelRecord:
     raise CatalogError(
         f"no model in the catalogue is called {name!r}",
         *remedies,
-        "`trtbuild models` lists the catalogue; a folder with a config.json works for any other model",
+        "`trtbuild models` lists the catalogue; for any other model fetch its config.json (no hub is asked "
+        "here) and give the folder that holds it",
     )
+
+
+def find_sibling(repository: str) -> tuple[ModelRecord, Sibling] | None:
+    """The model of which a published checkpoint is a quantised form; None: it is of none that is known."""
+    wanted = repository.strip().lower()
+    for record in all_models():
+        for sibling in record.siblings:
+            if sibling.repo.lower() == wanted:
+                return record, sibling
+    return None
 
 
 def _near(wanted: str, index: dict[str, tuple[ModelRecord, ...]]) -> list[str]:

@@ -57,7 +57,7 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             "models",
             multiple=True,
             metavar="NAME",
-            help="Catalogue name, Hugging Face id, or folder.",
+            help="Catalogue name or Hugging Face id; any other model: a folder with its config.json.",
         ),
         _option(
             "--quant", metavar="FORMAT", help="Weight format, such as awq, fp8, int4; see `trtbuild formats`."
