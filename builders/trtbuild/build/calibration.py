@@ -163,7 +163,7 @@ def _find_field(path: Path, objects: list[Mapping[str, Any]]) -> str:
 
 def _fields_there(objects: Iterable[Mapping[str, Any]]) -> str:
     keys = sorted({str(key) for row in objects for key in row})
-    return f"name the field with --calibration-field; the file has {', '.join(keys) or 'none'}"
+    return f"call the field that holds the text 'text'; the file has {', '.join(keys) or 'none'}"
 
 
 def _text(value: Any) -> str:
