@@ -58,7 +58,7 @@ def test_the_only_text_field_is_taken_and_two_are_a_question(tmp_path: Path) -> 
     two = jsonl(tmp_path / "b.jsonl", {"first": TEXT, "second": TEXT})
     with pytest.raises(ModelSourceError, match="2 others hold text") as raised:
         load_calibration(two, quant="fp8")
-    assert "--calibration-field" in raised.value.remedies[0]
+    assert "call the field that holds the text 'text'" in raised.value.remedies[0]
 
 
 def test_conversations_are_everything_that_was_said(tmp_path: Path) -> None:
