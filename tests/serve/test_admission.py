@@ -38,6 +38,19 @@ def test_no_more_sequences_than_the_engine_batches() -> None:
     assert [entered.key for entered in admission.admit()] == [0, 1]
 
 
+def test_a_seed_of_its_own_runs_beside_no_other_draw() -> None:
+    admission = Admission(limits())
+    admission.offer(job(0, greedy=False))
+    admission.offer(job(1))  # greedy: draws nothing
+    admission.offer(job(2, greedy=False, seed=7))
+    admission.offer(job(3, greedy=False))
+    assert [entered.key for entered in admission.admit()] == [0, 1]
+    admission.release(0)
+    assert [entered.key for entered in admission.admit()] == [2]
+    admission.release(2)
+    assert [entered.key for entered in admission.admit()] == [3]
+
+
 def test_a_full_queue_refuses_in_the_executors_words() -> None:
     admission = Admission(limits(pool_blocks=1, max_queue_size=1))
     admission.offer(job(0))

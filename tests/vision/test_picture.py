@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.support.pages import encoded
 
-from trtbuild_templates.vision_ocr.picture import Picture, PictureError, decode
+from trtbuild_templates.vision_ocr.picture import Picture, PictureError, _rgb, decode
 
 LIMIT = 1_000_000
 
@@ -165,3 +165,10 @@ def test_broken_exif_does_not_hide_the_picture() -> None:
     buffer = io.BytesIO()
     quarters().save(buffer, "JPEG", exif=b"Exif\x00\x00MM\x00*\x00\x00\xff\xff garbage")
     assert read(buffer.getvalue()).image.size == (40, 20)
+
+
+@pytest.mark.parametrize(("ink", "paper"), [("white", 0), ("black", 255)])
+def test_ink_on_nothing_is_laid_on_paper_that_shows_it(ink: str, paper: int) -> None:
+    clear = Image.new("RGBA", (64, 32), (0, 0, 0, 0))
+    clear.paste(Image.new("RGBA", (20, 10), ink), (10, 10))
+    assert np.asarray(_rgb(clear))[0, 0].tolist() == [paper] * 3

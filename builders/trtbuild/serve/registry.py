@@ -61,12 +61,27 @@ def find(repository: Path) -> ServerRecord:
 def status(repository: Path) -> ServerStatus:
     """How the server of a repository is. Raises ServeError when none runs."""
     record = find(repository)
-    names = sorted(config.parent.name for config in Path(record.repository).glob("*/config.pbtxt"))
-    models = {name: is_model_ready(record.http_port, name) for name in names}
+    found = {config.parent.name for config in Path(record.repository).glob("*/config.pbtxt")}
+    models = {
+        name: name in found and is_model_ready(record.http_port, name)
+        for name in sorted(found | _written(Path(record.repository)))
+    }
     health: Health = (
         "starting" if not record.ready else "ready" if is_ready(record.http_port) else "not ready"
     )
     return ServerStatus(record, health, time.time() - record.server_started_s, models)
+
+
+def _written(repository: Path) -> set[str]:
+    """The folders that the repository's manifest names: a model whose folder is gone is not ready."""
+    from trtbuild.errors import RepositoryError
+    from trtbuild.repository.manifest import read_manifest
+
+    try:
+        manifest = read_manifest(repository)
+    except RepositoryError:
+        return set()
+    return {name for unit in manifest.models.values() for name in unit.folders} if manifest else set()
 
 
 def log_path(repository: Path) -> Path:

@@ -183,3 +183,8 @@ def test_one_template_serves_many_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         texts = pool.map(lambda n: template.render([{"role": "user", "content": str(n)}]), range(200))
     assert [int(re.findall(r"user\n(\d+)<", text)[0]) for text in texts] == list(range(200))
+
+
+def test_tools_that_the_template_never_shows_are_refused() -> None:
+    with pytest.raises(TemplateError, match="takes no tools"):
+        ChatTemplate("{{ messages[0].content }}").render(USER, tools=[{"type": "function"}])

@@ -38,6 +38,16 @@ class Sampling:
     guide_type: str = ""
     guide: str = ""
 
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn by chance."""
+        return not self.greedy and self.beam_width == 1
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the same tokens must come again for the same seed; 0 is what a request without one has."""
+        return self.draws and self.seed != 0
+
 
 @dataclass(frozen=True)
 class Job:

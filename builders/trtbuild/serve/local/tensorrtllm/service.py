@@ -26,9 +26,9 @@ from .shutdown import Shutdown
 # One is_cancelled call is a round trip to the server (77 us). So few requests a tick are asked, in turn, that
 # this costs about 3 % of a core at a period of 10 ms; those without a token are among them.
 CANCEL_CHECKS_PER_TICK = 4
-RESTARTS = (
-    3  # of an engine that died, in RESTART_WINDOW_S; then the model stays down until the server restarts
-)
+# Of an engine that died, in RESTART_WINDOW_S. Then the stub ends: Triton would go on calling the model ready,
+# while whoever watches the server sees a process that is gone, and starts it again or says so.
+RESTARTS = 3
 RESTART_WINDOW_S = 600.0
 
 
@@ -126,6 +126,7 @@ class TritonPythonModel:
     def _on_end(self, reason: str) -> None:
         """The worker died: tells everybody who waits; the keeper starts another."""
         self._down = f"the engine failed ({reason}) and is being started again"
+        pb_utils.Logger.log_error(f"{self._name}: {self._down}")
         for answer in self._open.all():
             answer.fail(f"{self._name}: the engine failed: {reason}")
             self._open.remove(answer)
@@ -156,8 +157,10 @@ class TritonPythonModel:
         now_s = time.monotonic()
         self._died_s = [at_s for at_s in self._died_s if now_s - at_s < RESTART_WINDOW_S]
         if len(self._died_s) >= RESTARTS:
-            self._down = f"the engine failed {len(self._died_s) + 1} times; the server must be started again"
-            return
+            pb_utils.Logger.log_error(
+                f"{self._name}: the engine failed {len(self._died_s) + 1} times; giving up"
+            )
+            os._exit(1)
         self._died_s.append(now_s)
         self._link.close()
         try:
