@@ -42,7 +42,7 @@ options=(
   '--grpc-http2-min-recv-ping-interval-without-data=5000'
   '--grpc-max-response-pool-size=4096'
   '--cuda-memory-pool-byte-size=0:67108864'
-  '--backend-config=python,thread-pool-size=256'
+  '--backend-config=python,thread-pool-size=32'
   # Two servers on one machine must not share their regions.
   "--backend-config=python,shm-region-prefix-name=trtbuild_${grpc_port}_"
   "--http-address=$address" "--http-port=$http_port"

@@ -120,10 +120,21 @@ def _rgb(image: Image.Image) -> Image.Image:
         return Image.fromarray(_to_8_bits(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
         with_alpha = image if image.mode == "RGBA" else image.convert("RGBA")
-        flat = Image.new("RGB", image.size, "white")
-        flat.paste(with_alpha, mask=with_alpha.getchannel("A"))
+        alpha = with_alpha.getchannel("A")
+        flat = Image.new("RGB", image.size, _paper(with_alpha, alpha))
+        flat.paste(with_alpha, mask=alpha)
         return flat
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _paper(image: Image.Image, alpha: Image.Image) -> str:
+    """White behind dark ink, black behind light ink: what is drawn shall be seen."""
+    covered = alpha.histogram()
+    if sum(covered[128:]) == 0 or sum(covered[:128]) == 0:
+        return "white"
+    ink = image.convert("L").histogram(alpha.point(lambda value: 255 if value >= 128 else 0))
+    mean = sum(level * count for level, count in enumerate(ink)) / sum(ink)
+    return "black" if mean > 160 else "white"
 
 
 def _to_8_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

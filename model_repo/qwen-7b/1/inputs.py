@@ -126,6 +126,13 @@ def _json(name: str, array: Array) -> Any:
         raise PromptError(f"{name} is not JSON: {exc}") from None
 
 
+def _objects(name: str, array: Array) -> list[Any]:
+    value = _json(name, array)
+    if not isinstance(value, list):
+        raise PromptError(f"{name} must be a JSON list, not {type(value).__name__}")
+    return value
+
+
 def _texts(name: str, array: Array) -> list[str]:
     texts = [decode_input(item, name) for item in array.reshape(-1)]
     return [text for text in texts if text]  # NVIDIA's clients send [""] for none
@@ -137,8 +144,8 @@ def _floats(_: str, array: Array) -> list[float]:
 
 _READERS: dict[str, tuple[str, Any]] = {
     "text_input": ("text", _text),
-    "messages": ("messages", _json),
-    "tools": ("tools", _json),
+    "messages": ("messages", _objects),
+    "tools": ("tools", _objects),
     "max_tokens": ("max_tokens", _int),
     "min_tokens": ("min_tokens", _int),
     "min_length": ("min_tokens", _int),  # before TensorRT-LLM 0.20

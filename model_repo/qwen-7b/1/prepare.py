@@ -49,6 +49,14 @@ def prepare(
         raise PromptError(f"max_tokens is {request.max_tokens}; it must be at least 1")
     if request.min_tokens < 0:
         raise PromptError(f"min_tokens is {request.min_tokens}; it must not be negative")
+    if request.timeout_ms < 0:
+        raise PromptError(f"timeout_ms is {request.timeout_ms}; it must not be negative (0: no deadline)")
+    if request.end_id is not None and not -1 <= request.end_id < assets.vocab_size:
+        raise PromptError(
+            f"end_id is {request.end_id}; the model's ids go from 0 to {assets.vocab_size - 1}, and -1 is none"
+        )
+    if request.tools and request.messages is None:
+        raise PromptError("tools go with messages; text_input is taken as it is")
     if request.stream and request.sequences > 1:
         raise PromptError(
             f"{request.sequences} texts cannot be streamed at once; send stream=false, or a request for each"

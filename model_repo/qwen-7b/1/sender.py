@@ -104,7 +104,6 @@ class Sender:
             asyncio.get_running_loop().call_later(wait_s, self._poll)
         else:
             self._polling = False
-        self._yielded = False
 
     def _send(self, answer: Answer) -> None:
         answer.queued = False

@@ -36,6 +36,7 @@ class ChatTemplate:
         self._environment = ChatEnvironment()
         self._lock = threading.Lock()  # one rendering at a time: the environment counts its cost
         sources = _named(source)
+        self._takes_tools = "tool_use" in sources or any("tools" in text for text in sources.values())
         self._templates = {name: self._compile(name, text) for name, text in sources.items()}
 
     @property
@@ -66,6 +67,11 @@ class ChatTemplate:
             TemplateError: if the template refuses them, fails, tries to leave its sandbox or costs too much.
         """
         checked = check_messages(messages)
+        if tools and not self._takes_tools:
+            raise TemplateError(
+                "the model's chat template takes no tools, so the model would never see them; leave them out, "
+                "or describe them in a message"
+            )
         template = self._pick(name, bool(tools))
         names = {**self._special_tokens, **variables}
         names.update(
