@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import sys
 import time
 import warnings
@@ -28,6 +29,7 @@ from trtbuild.build.flags import AWQ_CALIBRATION_LIMIT
 from trtbuild.build.proof import prove
 from trtbuild.build.weights import inspect_weights, read_config
 from trtbuild.errors import BuildError, ModelSourceError, TrtbuildError
+from trtbuild.prepare import host_memory_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -128,10 +130,22 @@ def _load(folder: Path, dtype: str, texts: Sequence[str], max_tokens: int) -> tu
     sequences = pack((tokenizer(text).input_ids for text in texts), max_tokens)
     encoded = [torch.tensor(ids, dtype=torch.int64) for ids in sequences]
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and _fits_in_float32(folder):
+        dtype = "float32"
     model = AutoModelForCausalLM.from_pretrained(
         folder, torch_dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
     )
     return model.to(device).eval(), [ids.to(device) for ids in encoded]
+
+
+def _fits_in_float32(folder: Path) -> bool:
+    """Whether the free memory holds the weights twice in 32 bits.
+
+    A CPU without 16-bit arithmetic multiplies those six times faster: 77 against 12 GFLOPS with AVX2.
+    """
+    free = min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), host_memory_bytes())
+    weights = 2 * sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return 2 * weights <= free
 
 
 def pack(texts: Iterable[Sequence[int]], max_tokens: int) -> list[list[int]]:
@@ -202,6 +216,11 @@ def _export(model: Any, args: argparse.Namespace, model_type: str, hf_export: bo
     import torch
     from modelopt.torch import export
 
+    # Not the other buffers: the quantizers' ranges stay as exact as they were measured.
+    dtype = getattr(torch, args.dtype)
+    scales = [buffer for name, buffer in model.named_buffers() if name.endswith("pre_quant_scale")]
+    for tensor in (*model.parameters(), *scales):
+        tensor.data = tensor.data.to(dtype)
     with torch.inference_mode():
         if hf_export:
             export.export_hf_checkpoint(model, export_dir=args.output_dir)
@@ -214,7 +233,7 @@ def _export(model: Any, args: argparse.Namespace, model_type: str, hf_export: bo
         export.export_tensorrt_llm_checkpoint(
             model,
             DECODER_TYPES[model_type],
-            getattr(torch, args.dtype),
+            dtype,
             export_dir=args.output_dir,
             inference_tensor_parallel=args.tp_size,
         )

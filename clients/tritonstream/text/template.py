@@ -69,8 +69,8 @@ class ChatTemplate:
         checked = check_messages(messages)
         if tools and not self._takes_tools:
             raise TemplateError(
-                "the model's chat template takes no tools, so the model would never see them; leave them out, "
-                "or describe them in a message"
+                "the model's chat template takes no tools, so the model would never see them; leave them "
+                "out, or describe them in a message"
             )
         template = self._pick(name, bool(tools))
         names = {**self._special_tokens, **variables}

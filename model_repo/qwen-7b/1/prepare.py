@@ -53,7 +53,7 @@ def prepare(
         raise PromptError(f"timeout_ms is {request.timeout_ms}; it must not be negative (0: no deadline)")
     if request.end_id is not None and not -1 <= request.end_id < assets.vocab_size:
         raise PromptError(
-            f"end_id is {request.end_id}; the model's ids go from 0 to {assets.vocab_size - 1}, and -1 is none"
+            f"end_id is {request.end_id}; ids go from 0 to {assets.vocab_size - 1}, and -1 means none"
         )
     if request.tools and request.messages is None:
         raise PromptError("tools go with messages; text_input is taken as it is")
