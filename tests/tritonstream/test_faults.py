@@ -81,7 +81,7 @@ def test_servers_before_24_09_send_errors_as_text_and_leave_the_stream_open(run:
     assert type(error) is ServerError
     assert error.message == "bad luck"
     assert pieces == ["a"]
-    assert seconds < 3
+    assert seconds < 10
 
 
 def test_a_request_that_is_turned_away_is_invalid(run: Any, serve: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_stream_without_a_final_flag_that_stays_open_ends_with_a_limit(run: An
     error, pieces, seconds = failure(run, server.url, timeouts=Timeouts(between_tokens_s=0.2))
     assert isinstance(error, BetweenTokensTimeout)
     assert pieces == WORDS
-    assert seconds < 3
+    assert seconds < 10
 
 
 def test_a_final_flag_ends_it_though_the_stream_stays_open(run: Any, serve: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_final_flag_ends_it_though_the_stream_stays_open(run: Any, serve: Any)
         assert (await client.generate("llm", "x")).text == "abcd"
         return time.monotonic() - begun
 
-    assert run(body, server.url) < 3
+    assert run(body, server.url) < 10
     assert server.wait_for(lambda: server.active() == 0)
 
 
@@ -335,7 +335,7 @@ def test_a_stalled_server_is_left_at_the_limit_that_is_named(
     found, pieces, seconds = failure(run, server.url, timeouts=timeouts)
     assert type(found) is error
     assert pieces == WORDS[:at]
-    assert seconds < 4
+    assert seconds < 10
     assert server.wait_for(lambda: server.served[0].end == "cancelled")  # the server was told
 
 
