@@ -15,5 +15,5 @@ class Settings:
     weights: Path
     limits: Limits
     stats_period_s: float
-    threads: int  # 0: the engine's own choice
+    threads: int  # 0: the engine's own choice, one a core, which measured best (see the package's docstring)
     guided: bool
