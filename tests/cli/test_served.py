@@ -153,18 +153,12 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def wait_for(self, pattern: str, *, retype: str = "") -> str:
-        """Reads until the pattern is there; what came up to its end is taken.
-
-        ``retype`` is typed again while nothing comes: a Ctrl-C between a prompt and the wait for its line is
-        held back by Python's readline until the next key, and a person would press it again, too.
-        """
+    def wait_for(self, pattern: str) -> str:
+        """Reads until the pattern is there; what came up to its end is taken."""
         deadline = time.monotonic() + DEADLINE_S
         while (match := re.search(pattern, self.seen)) is None:
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.seen!r}"
-            if not select.select([self._master], [], [], 5.0 if retype else 1.0)[0]:
-                self.type(retype)
-            else:
+            if select.select([self._master], [], [], 1.0)[0]:
                 self.seen += os.read(self._master, 4096).decode(errors="replace")
         taken, self.seen = self.seen[: match.end()], self.seen[match.end() :]
         return taken
@@ -181,6 +175,7 @@ def _take_terminal() -> None:
     import termios
 
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches the command
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests that run in the background inherit "ignore"
 
 
 @pytest.fixture
@@ -212,7 +207,7 @@ def test_chat_says_what_is_no_command_and_leaves_at_the_end_of_input(terminal):
     terminal.wait_for("/nonsense is not a command; /help lists them")
     terminal.wait_for("> ")
     terminal.type("\x03")
-    terminal.wait_for("Ctrl-D or /stop leaves", retype="\x03")
+    terminal.wait_for("Ctrl-D or /stop leaves")
     terminal.wait_for("> ")
     terminal.type("\x04")
     assert terminal.process.wait(timeout=DEADLINE_S) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -385,22 +384,6 @@ def test_errors_are_raised_together_with_their_ways_out() -> None:
         preflight.refuse_errors(found)
     assert raised.value.remedies == ("TP 1",)
     preflight.refuse_errors(found[1:])
-
-
-def test_five_models_are_checked_in_well_under_a_second() -> None:
-    names = ("qwen-7b", "llama-3.1-8b", "phi-4", "mistral-7b-instruct-v0.3", "gemma-2-9b")
-    spec = DeploymentSpec(target=Target.ENGINE, models=tuple(LlmSpec(model=name) for name in names))
-    plan = make_plan(
-        spec,
-        target=Target.ENGINE,
-        target_reason="asked",
-        gpu=find_gpu("h200").gpu,
-        container=find_container("26.07"),
-    )
-    preflight.check(plan, spec)  # reads the catalogue once
-    started = time.process_time()
-    preflight.check(plan, spec, host=BuildHost(64 * GIB, 200 * GIB, "590.48.01"))
-    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
