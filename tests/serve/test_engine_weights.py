@@ -1,27 +1,27 @@
 from __future__ import annotations
 
+import importlib.util
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.engine_jobs import job, limits
+from tests.support.engine_child import generate, write_ir
 from tests.support.reference_lm import ReferenceLm
 from tests.support.tiny_gguf import write_tiny_gguf
 
-from trtbuild.serve.local.tensorrtllm.engine import Engine
 from trtbuild.serve.local.tensorrtllm.gguf import read_gguf_header
 from trtbuild.serve.local.tensorrtllm.limits import LoadRefused
-from trtbuild.serve.local.tensorrtllm.settings import Settings
 from trtbuild.serve.local.tensorrtllm.weights import (
     GGUF_ARCHITECTURES,
     Weights,
     find_weights,
 )
-from trtbuild.serve.local.tensorrtllm.worker import make_pipeline
 
-openvino_genai = pytest.importorskip("openvino_genai")
+needs_engine = pytest.mark.skipif(
+    importlib.util.find_spec("openvino_genai") is None, reason="pip install 'trtbuild[local]'"
+)
 
 
 def test_the_header_says_architecture_and_context(tmp_path: Path) -> None:
@@ -92,21 +92,7 @@ def test_what_the_engine_would_read_wrongly_is_refused(
         find_weights(tmp_path)
 
 
-def generate(weights: Path, tokens: int, **changes: Any) -> tuple[list[int], list[int], list[float]]:
-    """Prompt, new ids and their log probabilities, by the engine in this process."""
-    bounds = limits()
-    engine = Engine(make_pipeline(Settings(weights, bounds, 0.1, 0, False)), bounds)
-    request = job(1, 6, tokens, log_probs=True, **changes)
-    engine.submit(request)
-    ids: list[int] = []
-    log_probs: list[float] = []
-    while engine.busy:
-        for event in engine.step():
-            ids += event.beams[0]
-            log_probs += (event.log_probs or [[]])[0]
-    return request.prompt.tolist(), ids, log_probs
-
-
+@needs_engine
 @pytest.mark.parametrize("architecture", GGUF_ARCHITECTURES)
 def test_the_engine_computes_what_the_file_means(tmp_path: Path, architecture: str) -> None:
     path = write_tiny_gguf(tmp_path / "model.gguf", architecture=architecture)
@@ -120,14 +106,12 @@ def test_the_engine_computes_what_the_file_means(tmp_path: Path, architecture: s
         context.append(token)
 
 
+@needs_engine
 def test_an_ir_folder_gives_what_its_gguf_gave(tmp_path: Path) -> None:
-    """OpenVINO GenAI writes the IR that it makes of a GGUF; beside it lies TensorRT-LLM's config.json."""
+    """Beside the IR lies TensorRT-LLM's config.json, and neither a tokenizer nor a Hugging Face config."""
     (tmp_path / "source").mkdir()
     gguf = write_tiny_gguf(tmp_path / "source" / "model.gguf")
-    scheduler = openvino_genai.SchedulerConfig()
-    scheduler.num_kv_blocks = 4
-    save = {"enable_save_ov_model": True}
-    openvino_genai.ContinuousBatchingPipeline(str(gguf), scheduler, "CPU", save)
+    write_ir(gguf)
     engine = tmp_path / "engine"
     engine.mkdir()
     for file in gguf.parent.glob("openvino_model.*"):
