@@ -26,11 +26,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stopped(tiny_server: Server) -> Iterator[Callable[[], None]]:
-    """Stops the engine of "tiny" as a hang would, and lets it go on at the end."""
-    engine = engine_process(tiny_server, "tiny")
-    yield lambda: engine.send_signal(signal.SIGSTOP)
-    engine.send_signal(signal.SIGCONT)
+def hang(tiny_server: Server) -> Iterator[Callable[[str], None]]:
+    """Stops a model's engine as a hang would, and lets it go on at the end."""
+    stopped = []
+
+    def stop(model: str) -> None:
+        stopped.append(engine_process(tiny_server, model))
+        stopped[-1].send_signal(signal.SIGSTOP)
+
+    yield stop
+    for engine in stopped:
+        engine.send_signal(signal.SIGCONT)
 
 
 def repository_of(server: Server) -> Path:
@@ -56,26 +62,26 @@ def test_a_model_that_does_not_exist_has_no_fault_of_its_own(tiny_server: Server
 
 
 def test_an_idle_engine_that_hangs_is_noticed(
-    tiny_server: Server, impatient: None, stopped: Callable[[], None]
+    tiny_server: Server, impatient: None, hang: Callable[[str], None]
 ) -> None:
     health = Watch(tiny_server.record, repository_of(tiny_server), tiny_server.stubs)
     health.fault()  # learns the counters
-    stopped()
+    hang("tiny")
     faults = [health.fault() for _ in range(3)]
     assert any(fault and "tiny did not answer a request for one token" in fault for fault in faults), faults
 
 
 def test_a_busy_engine_that_hangs_is_noticed(
-    tiny_server: Server, impatient: None, stopped: Callable[[], None], gauge: Callable[[str, str], float]
+    tiny_server: Server, impatient: None, hang: Callable[[str], None], gauge: Callable[[str, str], float]
 ) -> None:
     async def body() -> str | None:
         async with EngineClient(tiny_server.grpc_address) as client:
-            stream: Any = client.stream(request("tiny", [5, 6, 7], 1500, streaming=True))
+            stream: Any = client.stream(request("slow", [5, 6, 7], 7000, streaming=True))
             await anext(aiter(stream))
-            while gauge("tiny", "active") == 0:
+            while gauge("slow", "active") == 0:
                 await asyncio.sleep(0.02)
             health = Watch(tiny_server.record, repository_of(tiny_server), tiny_server.stubs)
-            stopped()
+            hang("slow")
             fault = None
             for _ in range(100):
                 fault = fault or health.fault()
@@ -85,7 +91,7 @@ def test_a_busy_engine_that_hangs_is_noticed(
 
     fault = asyncio.run(body())
     assert fault is not None
-    assert fault.startswith("tiny has made no step for")
+    assert fault.startswith("slow has made no step for")
 
 
 def test_a_stub_that_is_gone_is_noticed(tiny_server: Server) -> None:

@@ -1,8 +1,8 @@
 """Runs the engine in a process of its own: ``python -m tests.support.engine_child generate|ir PATH``.
 
-Not in the test's process: on a CPU with AMX, OpenVINO asks the kernel for tile registers; the frame of a
-signal then outgrows the alternate stack on which Python takes signals, and the next one is a segmentation
-fault.
+Not in the test's process: OpenVINO (2026.4.1) registers an alternate signal stack, and when its last pipeline
+is deleted it frees that memory and leaves it registered; the next signal that Python handles is then a
+segmentation fault.
 """
 
 from __future__ import annotations
