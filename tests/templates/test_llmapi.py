@@ -345,6 +345,16 @@ def test_a_refused_request_leaves_the_others_running(served: Any) -> None:
 
 
 @pytest.mark.server
+def test_answers_that_end_at_once_leave_the_server_running(served: Any) -> None:
+    """Asking a sender whether its client is there, once its final response is out, ends the server."""
+    asked = {"outputs": ("text_output",), "text_input": "one", "max_tokens": 1}
+    for _ in range(300):
+        (refused,) = ask(served.grpc_address, "m_ensemble", **asked, beam_width=4)
+        assert "beam_width" in refused["error"]
+        assert any("text_output" in response for response in ask(served.grpc_address, "m_ensemble", **asked))
+
+
+@pytest.mark.server
 def test_a_client_that_leaves_ends_its_request_in_the_engine(served: Any) -> None:
     endless = request("m", text_input="one two three", max_tokens=500, stream=True)
     with grpc.insecure_channel(served.grpc_address) as channel:

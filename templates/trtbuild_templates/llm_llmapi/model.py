@@ -62,7 +62,7 @@ class TritonPythonModel:
         self._period_s = int(values["cancellation_check_period_ms"]) / 1000
         waiting = int(values["max_queue_size"])
         self._limit = int(config["max_batch_size"]) + waiting if waiting else 0
-        self._tasks: dict[asyncio.Task[None], tuple[Any, str]] = {}  # → response sender, request id
+        self._tasks: dict[asyncio.Task[None], tuple[Reply, str]] = {}  # → where it answers, request id
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="llm", daemon=True)
         self._thread.start()
@@ -91,19 +91,20 @@ class TritonPythonModel:
         await self._engine.stop()
 
     def _take(self, request: Any) -> None:
-        sender = request.get_response_sender()
+        reply = Reply(request.get_response_sender())
         try:
             tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
             if "stop" in tensors and tensors["stop"].any():
-                self._stop_request(request.request_id(), sender)
+                self._stop_request(request.request_id())
+                reply.send(None, final=True)
                 return
             jobs = self._admit(tensors)
         except Exception as exc:  # whatever it is, the request must be answered
-            _fail(sender, exc)
+            reply.fail(exc)
             return
         names = frozenset(request.requested_output_names())
-        task = self._loop.create_task(self._serve(jobs, names, sender))
-        self._tasks[task] = (sender, request.request_id())
+        task = self._loop.create_task(self._serve(jobs, names, reply))
+        self._tasks[task] = (reply, request.request_id())
         task.add_done_callback(self._tasks.pop)
 
     def _admit(self, tensors: dict[str, Any]) -> list[Job]:
@@ -112,15 +113,14 @@ class TritonPythonModel:
             raise Busy(f"{self._limit} requests run or wait already, please try again later")
         return jobs
 
-    def _stop_request(self, request_id: str, sender: Any) -> None:
+    def _stop_request(self, request_id: str) -> None:
         if not request_id:
             raise Refused("a stop request needs the id of the running one")
         for task, (_, name) in list(self._tasks.items()):
             if name == request_id:
                 task.cancel()
-        sender.send(flags=FINAL)
 
-    async def _serve(self, jobs: list[Job], names: frozenset[str], sender: Any) -> None:
+    async def _serve(self, jobs: list[Job], names: frozenset[str], reply: Reply) -> None:
         """Runs the prompts of one request; the last response of the last one carries the final flag."""
         left = len(jobs)
 
@@ -129,7 +129,7 @@ class TritonPythonModel:
             async with contextlib.aclosing(Progress(job, names, self._engine).responses()) as responses:
                 async for tensors, ended in responses:
                     left -= ended
-                    sender.send(pb_utils.InferenceResponse(tensors), flags=FINAL if left == 0 else 0)
+                    reply.send(pb_utils.InferenceResponse(tensors), final=left == 0)
 
         tasks = [self._loop.create_task(run(job)) for job in jobs]
         try:
@@ -138,14 +138,14 @@ class TritonPythonModel:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            _fail(sender, exc)
+            reply.fail(exc)
 
     async def _cancel_abandoned(self) -> None:
         """A cancelled RPC is told by no callback: senders are asked in turn."""
         while True:
             await asyncio.sleep(self._period_s)
-            for task, (sender, _) in list(self._tasks.items()):
-                if sender.is_cancelled():
+            for task, (reply, _) in list(self._tasks.items()):
+                if reply.is_abandoned():
                     task.cancel()
 
 
@@ -156,14 +156,36 @@ def _device_group(groups: str, instance: str) -> str:
     return parts[int(number) % len(parts)] if number.isdigit() else parts[0]
 
 
-def _fail(sender: Any, exc: BaseException) -> None:
-    """Ends a request with an error that its caller can act on."""
-    message, code = f"the LLM failed: {type(exc).__name__}: {exc}", "INTERNAL"
-    if isinstance(exc, asyncio.CancelledError):
-        message, code = "the request was cancelled", "CANCELLED"
-    elif isinstance(exc, Refused):
-        message, code = str(exc), exc.code
-    else:
-        pb_utils.Logger.log_error(message)
-    error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))
-    sender.send(pb_utils.InferenceResponse(error=error), flags=FINAL)
+class Reply:
+    """Where a request is answered.
+
+    With the final response the server frees what the sender asks about: a question or a response after it
+    ends the whole server with a segmentation fault (24.10), so both are left out from then on.
+    """
+
+    def __init__(self, sender: Any) -> None:
+        self._sender = sender
+        self._complete = False
+
+    def send(self, response: Any, *, final: bool) -> None:
+        """Sends a response (None: the final flag alone)."""
+        if self._complete:
+            return
+        self._complete = final
+        self._sender.send(response, flags=FINAL if final else 0)
+
+    def is_abandoned(self) -> bool:
+        """Whether the client has gone before the final response."""
+        return not self._complete and bool(self._sender.is_cancelled())
+
+    def fail(self, exc: BaseException) -> None:
+        """Ends the request with an error that its caller can act on."""
+        message, code = f"the LLM failed: {type(exc).__name__}: {exc}", "INTERNAL"
+        if isinstance(exc, asyncio.CancelledError):
+            message, code = "the request was cancelled", "CANCELLED"
+        elif isinstance(exc, Refused):
+            message, code = str(exc), exc.code
+        else:
+            pb_utils.Logger.log_error(message)
+        error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))
+        self.send(pb_utils.InferenceResponse(error=error), final=True)
