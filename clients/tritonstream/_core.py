@@ -53,7 +53,7 @@ class Core:
             raise errors.UsageError("give url or endpoints, not both")
         if isinstance(endpoints, str):
             raise errors.UsageError("endpoints is a list of host:port; for one server give url")
-        self.pool = Pool(list(endpoints) if endpoints is not None else [url or DEFAULT_URL])
+        self.pool = Pool(list(endpoints) if endpoints is not None else [DEFAULT_URL if url is None else url])
         settings = {"timeouts": timeouts, "retry": retry, "degrade": degrade, "headers": headers}
         self.settings = Settings(hooks=with_tracing(hooks, tracing)).with_overrides(
             {name: value for name, value in settings.items() if value}

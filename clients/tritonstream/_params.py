@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -152,6 +153,23 @@ ROWS: Final = (
 BY_NAME: Final = {row.name: row for row in ROWS}
 
 
+def sampling_said(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be added for TensorRT-LLM's executor to sample as asked.
+
+    Without top_k and top_p it takes the likeliest token at any temperature, and without a seed it draws the
+    same for every equal request: its defaults are 0 for all three (layers/defaultDecodingParams.h).
+    """
+    added: dict[str, Any] = {}
+    top_k, top_p = params.get("top_k"), params.get("top_p")
+    if (params.get("beam_width") or 1) > 1 or params.get("temperature") == 0 or top_k == 1:
+        return added
+    if params.get("temperature") is not None and top_k is None and top_p is None:
+        added["top_p"] = top_p = 1.0
+    if params.get("seed") is None and (top_k or top_p):
+        added["seed"] = random.getrandbits(63)
+    return added
+
+
 def check(params: Mapping[str, Any]) -> None:
     """Checks what can be checked without knowing the model.
 
@@ -186,15 +204,16 @@ def check_carriage(params: Mapping[str, Any], known: Iterable[str]) -> None:
 
 
 _INT32: Final = 2**31 - 1
+_FLOAT32_MAX: Final = 3.4e38
 _RANGES: Final[dict[str, tuple[float, float, str]]] = {
-    "max_tokens": (1, _INT32, "a whole number of at least 1"),
-    "min_tokens": (0, _INT32, "a whole number of at least 0"),
+    "max_tokens": (1, _INT32, "a whole number from 1 to 2^31 - 1"),
+    "min_tokens": (0, _INT32, "a whole number from 0 to 2^31 - 1"),
     "n": (1, 1024, "a whole number from 1 to 1024"),
     "beam_width": (1, 1024, "a whole number from 1 to 1024"),
-    "top_k": (0, _INT32, "a whole number of at least 0"),
+    "top_k": (0, _INT32, "a whole number from 0 to 2^31 - 1"),
     "top_p": (0.0, 1.0, "a number from 0 to 1"),
-    "temperature": (0.0, math.inf, "a number of at least 0"),
-    "repetition_penalty": (0.0, math.inf, "a number of at least 0"),
+    "temperature": (0.0, _FLOAT32_MAX, "a finite number of at least 0"),
+    "repetition_penalty": (0.0, _FLOAT32_MAX, "a finite number of at least 0"),
     "seed": (0, 2**64 - 1, "a whole number from 0 to 2^64 - 1"),
 }
 

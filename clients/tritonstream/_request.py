@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ._answers import Answer, IdAnswer, RepeatedAnswer
 from ._builder import Builder
 from ._decode import Decoder
-from ._params import BY_NAME, CARRIAGE, Guide, Row, as_strings
+from ._params import BY_NAME, CARRIAGE, Guide, Row, as_strings, sampling_said
 from ._task import Built
 from ._wish import Wish
 from .errors import UnsupportedError, UsageError
@@ -86,7 +86,13 @@ def build(
     whole = not stream or (model.kind is ModelKind.FRONT and (wish.params.get("n") or 1) > 1)
     builder = Builder(model, request_id, _stencil(model, not whole))
     input_ids = _put_prompt(builder, wish, codec)
-    for name, value in sorted(wish.params.items(), key=lambda item: item[0] == "token_ids"):  # that one last
+    params = dict(wish.params)
+    if model.kind not in (ModelKind.FRONT, ModelKind.LLMAPI):  # these two know what is meant
+        added = sampling_said(params)
+        params |= {
+            name: value for name, value in added.items() if _input_of(model, BY_NAME[name]) is not None
+        }
+    for name, value in sorted(params.items(), key=lambda item: item[0] == "token_ids"):  # that one last
         if value is None or name in CARRIAGE:
             continue
         row = BY_NAME.get(name)
@@ -147,7 +153,6 @@ def _json(name: str, value: Sequence[Mapping[str, Any]]) -> str:
 
 def _put_row(builder: Builder, row: Row, value: Any, codec: Codec | None) -> None:
     kind = builder.model.kind
-    names = row.llmapi if kind is ModelKind.LLMAPI else row.engine if kind is ModelKind.ENGINE else row.text
     values = [value]
     if row.name == "add_special_tokens" or (row.name == "stop" and kind is ModelKind.ENGINE):
         return  # the first is done with the prompt, the second on the text
@@ -158,16 +163,25 @@ def _put_row(builder: Builder, row: Row, value: Any, codec: Codec | None) -> Non
         if kind is ModelKind.ENGINE:
             _put_bad_words(builder, values, codec)
             return
-    found = next((name for name in names if name in builder.model.inputs), None)
+    found = _input_of(builder.model, row)
     if found is not None:
         builder.put(found, values)
         if row.name == "logprobs" and kind is ModelKind.FRONT and value:
             for name in ("cum_log_probs", "output_log_probs"):
                 builder.message.outputs.add(name=name)
     elif row.name != "stop" and (row.neutral is None or value != row.neutral):  # stops can be looked for here
-        raise UnsupportedError(
-            f"{builder.model.name} ({kind.value}) has no input for {row.name!r}, {' or '.join(names)}"
-        )
+        names = " or ".join(_names(builder.model, row))
+        raise UnsupportedError(f"{builder.model.name} ({kind.value}) has no input for {row.name!r}, {names}")
+
+
+def _names(model: ModelDescription, row: Row) -> tuple[str, ...]:
+    kind = model.kind
+    return row.llmapi if kind is ModelKind.LLMAPI else row.engine if kind is ModelKind.ENGINE else row.text
+
+
+def _input_of(model: ModelDescription, row: Row) -> str | None:
+    """The model's own name of a parameter, if it has it."""
+    return next((name for name in _names(model, row) if name in model.inputs), None)
 
 
 def _put_bad_words(builder: Builder, words: Sequence[str], codec: Codec | None) -> None:

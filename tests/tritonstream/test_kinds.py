@@ -69,6 +69,22 @@ def test_generate_gives_the_same_text_from_every_kind(
     assert server.calls["ModelStreamInfer" if decoupled else "ModelInfer"] == 1
 
 
+@pytest.mark.parametrize("kind", [ModelKind.ENSEMBLE, ModelKind.BLS])
+def test_a_temperature_alone_samples_and_draws_anew(run: Any, serve: Any, kind: ModelKind) -> None:
+    server = serve(llm=FakeModel(kind=kind, reply=WORDS))
+
+    async def body(client: Any) -> None:
+        for asked in ({}, {}, {"seed": 7}, {"top_k": 1}):
+            await client.generate("llm", "Tell me", max_tokens=9, temperature=0.5, **asked)
+
+    run(body, server.url)
+    first, second, seeded, greedy = (request.inputs for request in server.served)
+    assert first["top_p"] == second["top_p"] == seeded["top_p"] == 1.0
+    assert first["seed"] != second["seed"]
+    assert seeded["seed"] == 7
+    assert not {"top_p", "seed"} & greedy.keys()
+
+
 def test_an_engine_takes_and_gives_ids_where_there_is_no_tokenizer(run: Any, serve: Any) -> None:
     server = serve(engine=FakeModel(kind=ModelKind.ENGINE, reply=[5, (6, 7), 8]))
 
@@ -180,8 +196,8 @@ def test_parameters_reach_their_inputs(run: Any, serve: Any) -> None:
     ("params", "error", "message"),
     [
         ({"max_token": 3}, UsageError, "did you mean 'max_tokens'"),
-        ({"max_tokens": 0}, UsageError, "at least 1"),
-        ({"max_tokens": True}, UsageError, "at least 1"),
+        ({"max_tokens": 0}, UsageError, "from 1 to"),
+        ({"max_tokens": 2**40}, UsageError, "2.31"),
         ({"temperature": float("nan")}, UsageError, "at least 0"),
         ({"top_p": 1.5}, UsageError, "from 0 to 1"),
         ({"seed": -1}, UsageError, "2\\^64"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -150,8 +151,24 @@ def _sampling(request: TextRequest, settings: Settings) -> dict[str, Array]:
         for name in ("temperature", "runtime_top_p"):
             tensors.pop(name, None)
         tensors["runtime_top_k"] = np.array([[1]], dtype=np.int32)
+    seed = request.seed
+    if request.sequences == request.samples:  # no beams
+        # TensorRT-LLM's defaults of top_k, top_p and seed are 0: the likeliest token at any temperature, and
+        # the same draws for every equal request. Whoever gives a temperature means to sample.
+        if "temperature" in tensors and not {"runtime_top_k", "runtime_top_p"} & tensors.keys():
+            tensors["runtime_top_p"] = np.array([[1.0]], dtype=np.float32)
+        if seed is None and _samples(tensors):
+            seed = random.getrandbits(63)
     if request.min_tokens:
         tensors[settings.min_tokens_input] = np.array([[request.min_tokens]], dtype=np.int32)
-    if request.seed is not None:
-        tensors[settings.seed_input] = np.array([[request.seed]], dtype=np.uint64)
+    if seed is not None:
+        tensors[settings.seed_input] = np.array([[seed]], dtype=np.uint64)
     return tensors
+
+
+def _samples(tensors: dict[str, Array]) -> bool:
+    """Whether the engine draws: top_k above 1, or top_p without a top_k of 1."""
+    top_k, top_p = map(tensors.get, ("runtime_top_k", "runtime_top_p"))
+    if top_k is not None and top_k.any():
+        return not (top_k == 1).all()
+    return top_p is not None and bool(top_p.any())
