@@ -7,7 +7,8 @@ TrtbuildError
 ├── PlanError        the plan cannot be made or does not fit
 ├── RepositoryError  the output folder, a name, or a generated file is wrong
 ├── BuildError       a build step failed or its product is missing
-└── ServeError       the server cannot start, died, or is not reachable
+├── ServeError       the server cannot start, died, or is not reachable
+└── MeasureError     a load, trace or record that cannot be used, or figures that cannot be compared
 """
 
 from __future__ import annotations
@@ -55,3 +56,7 @@ class BuildError(TrtbuildError):
 
 class ServeError(TrtbuildError):
     """The server cannot start, died, or is not reachable."""
+
+
+class MeasureError(TrtbuildError):
+    """A load, trace or record that cannot be used, or figures that cannot be compared."""

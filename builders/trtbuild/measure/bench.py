@@ -1,0 +1,296 @@
+"""One measured run: load on a server, its own side watched, everything kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+
+from trtbuild.errors import MeasureError, ServeError
+from trtbuild.measure import roofs
+from trtbuild.measure.load.calls import Caller, TextCaller, make_caller
+from trtbuild.measure.load.generator import Generator, Progress, ServerDied, trace_files
+from trtbuild.measure.load.prompts import read_prompts
+from trtbuild.measure.load.sample import RequestSample
+from trtbuild.measure.load.spec import LoadSpec
+from trtbuild.measure.machine import machine_facts, versions
+from trtbuild.measure.metrics import summarise
+from trtbuild.measure.records.changes import changed_since
+from trtbuild.measure.records.record import Record, TimelineRow
+from trtbuild.measure.records.store import Store
+from trtbuild.measure.server import MeasuredServer
+
+KEEP_EVERY_S = 1.0
+SAMPLE_EVERY_S = 0.5
+LATE_S = 0.005  # send-time error at P99 above which a run says that its generator was late
+JUMP_S = 0.2  # of the wall clock
+_SWITCH_S = 0.0005  # between threads, so that keeping a run does not delay sending
+_LENGTH_TOLERANCE = 0.1
+
+
+def check_load(load: LoadSpec) -> None:
+    """Reads every file that the load names, before anything is sent.
+
+    Raises:
+        MeasureError: a trace or prompt file that cannot be used.
+    """
+    for _ in trace_files(load):
+        pass
+    for flow in load.flows:
+        for traffic in flow.traffic:
+            if traffic.kind == "file":
+                read_prompts(traffic.path)
+            if traffic.kind == "vision" and traffic.picture is not None and not traffic.picture.is_file():
+                raise MeasureError(f"there is no picture {traffic.picture}")
+
+
+def bench(
+    server: MeasuredServer,
+    load: LoadSpec,
+    store: Store,
+    *,
+    label: str = "",
+    kind: str = "bench",
+    series: str | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Record:
+    """Runs a load and records it.
+
+    Returns:
+        the record; ``state`` says whether it is complete.
+
+    Raises:
+        MeasureError: a load that cannot be sent.
+        ServeError: the server cannot be reached, or does not know the model.
+        KeyboardInterrupt: after what was measured is recorded as interrupted.
+    """
+    check_load(load)
+    record = Record(load=load.model_dump(mode="json"), label=label, kind=kind, series=series, seed=load.seed)
+    record.deployment = server.facts(list(dict.fromkeys(flow.model for flow in load.flows)))
+    record.machine, record.versions = machine_facts(), versions()
+    told = server.version()
+    record.versions |= {"server": told} if told else {}
+    run = _Run(server, load, store, record, on_progress)
+    try:
+        asyncio.run(run.measure())
+    finally:
+        run.finish()
+    return record
+
+
+class _Run:
+    def __init__(
+        self,
+        server: MeasuredServer,
+        load: LoadSpec,
+        store: Store,
+        record: Record,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._server, self._load, self._store, self._record = server, load, store, record
+        self._on_progress = on_progress
+        self._new_samples: list[RequestSample] = []
+        self._new_timeline: list[TimelineRow] = []
+        self._generator: Generator | None = None
+        self._cpu_s = 0.0
+        self._begin = 0.0
+        self._begun = False
+
+    async def measure(self) -> None:
+        from tritonstream import AsyncClient, TritonStreamError
+
+        load, record = self._load, self._record
+        async with AsyncClient(self._server.address, tracing=False) as client:
+            try:
+                callers = {
+                    flow.model: await make_caller(client, flow, load, salt=record.run_id)
+                    for flow in load.flows
+                }
+            except TritonStreamError as error:
+                raise ServeError(str(error), "see what runs: trtbuild status") from error
+            record.notes += _caller_notes(callers)
+            with _undisturbed():
+                self._begin, record.begun_unix_s = time.monotonic(), time.time()
+                self._cpu_s, self._begun = time.process_time(), True
+                self._store.begin(record)
+                self._generator = Generator(
+                    load, callers, on_sample=self._take, is_ready=client.is_ready, begin=self._begin
+                )
+                async with self._watched():
+                    await self._generate(self._generator)
+
+    async def _generate(self, generator: Generator) -> None:
+        record = self._record
+        try:
+            await generator.run()
+            record.state = "complete"
+        except ServerDied as error:
+            record.state, record.why = "server died", str(error)
+        except asyncio.CancelledError:
+            record.state, record.why = "interrupted", "stopped by its user"
+            raise
+
+    def _take(self, sample: RequestSample) -> None:
+        self._record.requests.append(sample)
+        self._new_samples.append(sample)
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """The timeline's process and the keeper run meanwhile."""
+        asked = ["--begin", repr(self._begin), "--period", str(SAMPLE_EVERY_S)]
+        asked += ["--metrics", self._server.metrics] if self._server.metrics else []
+        asked += ["--pid", str(self._server.pid)] if self._server.pid else []
+        asked += ["--here"] if self._server.is_here else []
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "trtbuild.measure.timeline", *asked),
+            stdout=asyncio.subprocess.PIPE, limit=1 << 22, start_new_session=True,
+        )  # fmt: skip
+        tasks = [asyncio.ensure_future(self._listen(child)), asyncio.ensure_future(self._keep())]
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await child.wait()
+
+    async def _listen(self, child: asyncio.subprocess.Process) -> None:
+        assert child.stdout is not None
+        async for line in child.stdout:
+            t_s, rows = json.loads(line)
+            self._new_timeline += [(t_s, *row) for row in rows]
+
+    async def _keep(self) -> None:
+        """Writes what is new, in a thread, a little at a time."""
+        while True:
+            await asyncio.sleep(KEEP_EVERY_S)
+            if self._generator is not None:
+                self._on_progress(self._generator.progress)
+            await asyncio.to_thread(self._store_new)
+
+    def _store_new(self) -> None:
+        samples, self._new_samples = self._new_samples, []
+        timeline, self._new_timeline = self._new_timeline, []
+        self._record.timeline += timeline
+        self._store.add(self._record, samples, timeline)
+
+    def finish(self) -> None:
+        """Whatever happened: the record gets its end."""
+        if not self._begun:
+            return
+        record, generator = self._record, self._generator
+        assert generator is not None
+        record.duration_s = generator.now()
+        if record.state == "running":
+            record.state, record.why = "interrupted", "stopped before its end"
+        end_s = min(generator.sending_ended_s or record.duration_s, record.duration_s)
+        record.window_s = (min(self._load.warmup_s, end_s), end_s)
+        self._store_new()
+        record.generator = self._own_side(generator)
+        record.metrics = summarise(record)
+        record.notes += judged(record)
+        record.changed = changed_since(self._store, record)
+        self._store.finish(record)
+
+    def _own_side(self, generator: Generator) -> dict[str, float]:
+        late = [one.send_error_s for one in self._record.measured() if one.send_error_s is not None]
+        return {
+            "cpu_share": (time.process_time() - self._cpu_s) / max(self._record.duration_s, 1e-9),
+            "send_error_p99_s": float(np.quantile(late, 0.99)) if late else 0.0,
+            "loop_lag_max_s": generator.lag_max_s,
+        }
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Any:
+    """No long pauses of this process: threads change quickly, old objects are not looked through again."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(interval_s)
+
+
+def _caller_notes(callers: dict[str, Caller]) -> list[str]:
+    notes = []
+    for model, caller in callers.items():
+        if isinstance(caller, TextCaller) and not caller.sends_ids:
+            notes.append(f"{model} sends no token ids: each response counts as one token")
+        if isinstance(caller, TextCaller) and not caller.keeps_length:
+            notes.append(f"{model} has no min_tokens: answers may be shorter than asked for")
+    return notes
+
+
+def judged(record: Record) -> list[str]:
+    """What a reader must know before believing the figures."""
+    return [
+        *_about_generator(record),
+        *_about_requests(record),
+        *(f"impossible: {text}" for text in roofs.impossible(record)),
+    ]
+
+
+def _about_generator(record: Record) -> list[str]:
+    notes = []
+    late_s = record.generator["send_error_p99_s"]
+    if late_s > LATE_S:
+        notes.append(
+            f"the generator was late: send-time error P99 is {1e3 * late_s:.1f} ms "
+            f"(its process used {record.generator['cpu_share']:.0%} of a core)"
+        )
+    jumps = [value for _, _, series, value in record.timeline if series == "wall_jump_s"]
+    jump_s = max(jumps, key=abs, default=0.0)
+    if abs(jump_s) > JUMP_S:
+        notes.append(
+            f"the wall clock was moved by {jump_s:+.1f} s meanwhile; times are of the monotonic clock"
+        )
+    return notes
+
+
+def _about_requests(record: Record) -> list[str]:
+    measured = record.measured()
+    notes = []
+    if not measured:
+        return ["no request was measured: the run ended within its warm-up, or nothing arrived"]
+    unfinished = sum(one.outcome == "unfinished" for one in measured)
+    if unfinished:
+        notes.append(f"{unfinished} of {len(measured)} requests did not finish: true percentiles are higher")
+    failed = [one for one in measured if one.outcome not in ("ok", "unfinished")]
+    if failed:
+        errors = [one.error for one in failed]
+        commonest = max(set(errors), key=errors.count)
+        notes.append(
+            f"{len(failed)} of {len(measured)} requests failed, most with: {commonest or failed[0].outcome}"
+        )
+    return [*notes, *_about_lengths(record, measured)]
+
+
+def _about_lengths(record: Record, measured: list[RequestSample]) -> list[str]:
+    asked = {
+        traffic["name"]: traffic["input_tokens"]
+        for flow in record.load["flows"]
+        for traffic in flow["traffic"]
+        if traffic["kind"] == "text" and flow["shape"]["kind"] != "trace"
+    }
+    notes = []
+    for name, tokens in asked.items():
+        got = [one.prompt_tokens for one in measured if one.traffic == name and one.prompt_tokens]
+        if got and abs(float(np.median(got)) / tokens - 1) > _LENGTH_TOLERANCE:
+            notes.append(
+                f"{name}: prompts have {np.median(got):.0f} tokens in the median, {tokens} were asked for"
+            )
+    return notes

@@ -1,0 +1,1 @@
+"""Load on a running server: what arrives when, what it asks for, and what became of each request."""

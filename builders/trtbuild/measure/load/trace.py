@@ -1,0 +1,135 @@
+"""Recorded traces of arrivals.
+
+JSONL, one request a line, any of these names (the first of each is ours; the others are Mooncake's and
+vLLM's)::
+
+    at_s        seconds since the beginning; or  timestamp: milliseconds, or an ISO 8601 time
+    input_tokens, input_length       length of the prompt that is generated
+    output_tokens, output_length     length of the answer
+    prompt      the text itself, instead of input_tokens
+
+CSV with the header ``TIMESTAMP,ContextTokens,GeneratedTokens`` (Azure's public LLM inference traces). Times
+count from the first line; lines must be in the order of time.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trtbuild.errors import MeasureError
+
+_AZURE = {"TIMESTAMP": "timestamp", "ContextTokens": "input_tokens", "GeneratedTokens": "output_tokens"}
+
+
+@dataclass(frozen=True)
+class TraceRow:
+    """One recorded request; lengths are None where the trace does not say."""
+
+    at_s: float
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt: str | None = None
+
+
+def read_trace(path: Path) -> tuple[TraceRow, ...]:
+    """Reads a trace; its first request is at 0 s.
+
+    Raises:
+        MeasureError: an empty trace, a line that cannot be read, or one that is earlier than the one before;
+            named by its number.
+    """
+    rows: list[TraceRow] = []
+    for number, data in _lines(path):
+        row = _row(data, f"{path}:{number}")
+        if rows and row.at_s < rows[-1].at_s:
+            raise MeasureError(
+                f"{path}:{number} is {rows[-1].at_s - row.at_s:g} s earlier than the line before it: "
+                "a trace is replayed in the order of its lines",
+                "sort it by time, or cut it where the clock was set back",
+            )
+        rows.append(row)
+    if not rows:
+        raise MeasureError(
+            f"{path} holds no request", 'write one a line: {"at_s": 0.25, "input_tokens": 500}'
+        )
+    first_s = rows[0].at_s
+    return tuple(
+        TraceRow(row.at_s - first_s, row.input_tokens, row.output_tokens, row.prompt) for row in rows
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MeasureError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from error
+    if text.startswith("TIMESTAMP,"):
+        table = csv.DictReader(text.splitlines())
+        for number, row in enumerate(table, 2):
+            yield number, {_AZURE.get(key, key): value for key, value in row.items()}
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+        except ValueError as error:
+            raise MeasureError(f"{path}:{number} is not JSON ({error})", 'write {"at_s": 0.25, …}') from error
+        if not isinstance(data, dict):
+            raise MeasureError(f"{path}:{number} is no JSON object", 'write {"at_s": 0.25, …}')
+        yield number, data
+
+
+def _row(data: Mapping[str, Any], place: str) -> TraceRow:
+    prompt = data.get("prompt")
+    return TraceRow(
+        _time_s(data, place),
+        _count(data, ("input_tokens", "input_length"), place),
+        _count(data, ("output_tokens", "output_length"), place),
+        prompt if isinstance(prompt, str) and prompt else None,
+    )
+
+
+def _time_s(data: Mapping[str, Any], place: str) -> float:
+    if "at_s" in data:
+        return _number(data["at_s"], "at_s", place)
+    value = data.get("timestamp")
+    if value is None:
+        raise MeasureError(
+            f"{place} has no time", "give at_s (seconds) or timestamp (milliseconds, or ISO 8601)"
+        )
+    if isinstance(value, str) and not value.replace(".", "", 1).isdigit():
+        try:  # Python 3.10 reads six decimals at most; Azure writes seven
+            head, _, fraction = value.partition(".")
+            return datetime.fromisoformat(f"{head}.{fraction[:6]:0<6}" if fraction else head).timestamp()
+        except ValueError as error:
+            raise MeasureError(
+                f"{place}: {value!r} is no time", "write ISO 8601, such as 2024-05-10T00:00:00"
+            ) from error
+    return _number(value, "timestamp", place) / 1000
+
+
+def _number(value: Any, name: str, place: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not abs(number) < float("inf"):
+        raise MeasureError(f"{place}: {name} is {value!r}, not a number")
+    return number
+
+
+def _count(data: Mapping[str, Any], names: tuple[str, ...], place: str) -> int | None:
+    for name in names:
+        if data.get(name) is not None:
+            count = int(_number(data[name], name, place))
+            if count < 1:
+                raise MeasureError(f"{place}: {name} is {count}; a request has at least one token")
+            return count
+    return None

@@ -1,0 +1,1 @@
+"""Runs that were measured: every one is kept."""

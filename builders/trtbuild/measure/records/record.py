@@ -1,0 +1,106 @@
+"""The record of one run: what was measured, on what, and everything that was seen.
+
+JSON form (``Record.as_json``, ``trtbuild runs RUN --json``; read back by ``Record.from_json``), schema
+``trtbuild.run/1``::
+
+    {
+      "schema": "trtbuild.run/1",
+      "run_id": "b7c1d0e4", "series": "…" | null, "kind": "bench" | "sweep" | "tune" | "mix" | "quality",
+      "label": "…", "state": "running" | "complete" | "interrupted" | "server died" | "died", "why": "…",
+      "begun": "2026-01-31T12:00:00+00:00", "begun_unix_s": …, "duration_s": …, "window_s": [from, to],
+      "seed": 1,
+      "load":       LoadSpec as JSON (measure.load.spec): flows with their shape and traffic classes, SLO, …
+      "deployment": {"repository", "models": [names], "spec": … | null, "plan": … | null, "address"},
+      "machine":    {"cpu", "cores", "memory_bytes", "gpus": […], "system", "python"},
+      "versions":   {"trtbuild": …, "server": …, "openvino-genai": …, …},
+      "notes":      ["…"],                       # what a reader must know before believing the figures
+      "generator":  {"cpu_share", "send_error_p99_s", "loop_lag_max_s"},
+      "metrics":    see measure.metrics.Summary: per traffic class and ``all``
+      "changed":    {"load.seed": [before, now], …},     # against the last run of the same repository
+      "requests":   [RequestSample fields, …],           # raw, warm-up included (``phase``)
+      "timeline":   [[t_s, model, series, value], …]     # the server's side, see measure.timeline
+    }
+
+Times are seconds since ``begun``, on a monotonic clock; ``begun_unix_s`` is the wall clock at 0. Only
+requests with ``phase == "measured"`` and ``intended_s`` inside ``window_s`` count in percentiles; rates
+count what happened inside ``window_s``, whoever sent it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from trtbuild.errors import MeasureError
+from trtbuild.measure.load.sample import RequestSample
+
+SCHEMA = "trtbuild.run/1"
+State = Literal["running", "complete", "interrupted", "server died", "died"]
+TimelineRow = tuple[float, str, str, float]  # t_s, model ("" is the server or machine), series, value
+
+
+@dataclass
+class Record:
+    """One run; see the module for what each field holds."""
+
+    load: dict[str, Any]
+    run_id: str = field(default_factory=lambda: secrets.token_hex(4))
+    series: str | None = None
+    kind: str = "bench"
+    label: str = ""
+    state: State = "running"
+    why: str = ""
+    begun_unix_s: float = 0.0
+    duration_s: float = 0.0
+    window_s: tuple[float, float] = (0.0, 0.0)
+    seed: int = 0
+    deployment: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    generator: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, Any] = field(default_factory=dict)
+    requests: list[RequestSample] = field(default_factory=list)
+    timeline: list[TimelineRow] = field(default_factory=list)
+
+    @property
+    def begun(self) -> str:
+        """The wall clock at the beginning, UTC, ISO 8601."""
+        return datetime.fromtimestamp(self.begun_unix_s, timezone.utc).isoformat(timespec="seconds")
+
+    @property
+    def complete(self) -> bool:
+        return self.state == "complete"
+
+    def measured(self) -> list[RequestSample]:
+        """The requests that count: not of the warm-up, and meant to be sent inside the window."""
+        begin_s, end_s = self.window_s
+        return [one for one in self.requests if one.phase == "measured" and begin_s <= one.intended_s < end_s]
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as data; see the module."""
+        return {"schema": SCHEMA, "begun": self.begun, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Record:
+        """The inverse of ``as_json``.
+
+        Raises:
+            MeasureError: another schema, or a field that is missing.
+        """
+        if data.get("schema") != SCHEMA:
+            raise MeasureError(
+                f"this is no record of a run: its schema is {data.get('schema')!r}, not {SCHEMA!r}"
+            )
+        known = {item.name for item in fields(cls)}
+        values = {key: value for key, value in data.items() if key in known}
+        try:
+            values["requests"] = [RequestSample(**row) for row in values.get("requests", ())]
+            values["timeline"] = [tuple(row) for row in values.get("timeline", ())]
+            values["window_s"] = tuple(values.get("window_s", (0.0, 0.0)))
+            return cls(**values)
+        except TypeError as error:
+            raise MeasureError(f"the record cannot be read: {error}") from error
