@@ -28,7 +28,7 @@ def _answer(
     request = inputs.TextRequest(text="x", stream=True, **asked)
     made = answer.Answer(request, outputs, None, lambda one: None, meter.Meter())
     ends = frozenset({END, OTHER_END})
-    made.begin(prepare.Prepared(b"", "x", 1, limit, ends, frozenset({END}), stops), table("smollm2"))
+    made.begin(prepare.Prepared(b"", "x", 1, 0, limit, ends, frozenset({END}), stops), table("smollm2"))
     return made
 
 

@@ -81,7 +81,7 @@ def _new_answer() -> tuple[Any, asyncio.Event]:
     done = asyncio.Event()
     request = inputs.TextRequest(text="x")
     made = answer.Answer(request, frozenset({"text_output"}), None, lambda _: done.set(), meter.Meter())
-    made.begin(prepare.Prepared(b"", "x", 1, 10, frozenset({2}), frozenset({2}), ()), table("smollm2"))
+    made.begin(prepare.Prepared(b"", "x", 1, 0, 10, frozenset({2}), frozenset({2}), ()), table("smollm2"))
     return made, done
 
 

@@ -60,7 +60,9 @@ def load_pipeline(weights: Path, settings: EngineSettings) -> Any:
     scheduler.max_num_batched_tokens = settings.max_num_batched_tokens
     scheduler.enable_prefix_caching = settings.enable_prefix_caching
     scheduler.dynamic_split_fuse = settings.dynamic_split_fuse
-    properties = {"INFERENCE_NUM_THREADS": settings.threads} if settings.threads else {}
+    properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}  # as the served engine
+    if settings.threads:
+        properties["INFERENCE_NUM_THREADS"] = settings.threads
     return openvino_genai.ContinuousBatchingPipeline(str(weights), scheduler, "CPU", properties)
 
 

@@ -135,6 +135,8 @@ def _front(context: LlmContext, name: str, sources: LlmSources) -> ModelFolder:
         "max_output_tokens": str(llm.max_output_tokens),
         "max_seq_len": str(llm.max_seq_len),
         "engine_vocab_size": str(llm.vocab_size),
+        "tokens_per_block": str(llm.tokens_per_block if llm.kv_reuse else 0),
+        "kv_tokens": str(llm.kv_tokens),
     }
     files: dict[str, Content] = {f"1/{file}": Text(data) for file, data in model_code("llm_front").items()}
     files |= {f"1/tritontext/{file}": Text(data) for file, data in text_package().items()}

@@ -94,7 +94,8 @@ def _probe_pipeline() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "probe.gguf"
         path.write_bytes(probe_gguf())
-        return openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, "CPU", {})
+        properties = {"INFERENCE_PRECISION_HINT": "f32"}  # as the worker's own
+        return openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, "CPU", properties)
 
 
 def probe_gguf() -> bytes:

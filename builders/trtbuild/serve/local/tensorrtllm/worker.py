@@ -40,7 +40,9 @@ def make_pipeline(settings: Settings) -> Any:
     scheduler.max_num_batched_tokens = max(limits.max_num_tokens, limits.max_sequences)
     scheduler.dynamic_split_fuse = limits.chunked_context
     scheduler.enable_prefix_caching = limits.kv_reuse
-    properties: dict[str, Any] = {}
+    # A CPU with AMX would compute in bfloat16 by itself: other tokens than elsewhere, a third slower a step with
+    # few streams (smollm2-135m, two cores), and crashes on weights of 32 columns (2026.4.1).
+    properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
     if settings.threads:
         properties["INFERENCE_NUM_THREADS"] = settings.threads
     return openvino_genai.ContinuousBatchingPipeline(str(settings.weights), scheduler, "CPU", properties)
