@@ -109,6 +109,7 @@ class Answer:
         self._echo = prepared.prompt if echo else ""
         self._text = TextStream(table, prepared.stops, continues=echo)
         self._meter.input_tokens += prepared.input_tokens
+        self._meter.seen_tokens += prepared.seen_tokens
 
     def accept(self, reply: Reply) -> Then:
         """Takes one message of the engine."""

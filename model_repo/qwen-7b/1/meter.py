@@ -50,6 +50,7 @@ class Meter:
         self.itl = Histogram(ITL_BUCKETS_S)
         self.held = Histogram(HELD_BUCKETS_S)
         self.input_tokens = 0
+        self.seen_tokens = 0
         self.output_tokens = 0
         self.responses = 0
         self.reasons: Counter[str] = Counter()
@@ -63,6 +64,7 @@ class Meter:
         made: list[tuple[str, dict[str, str], float]] = [
             ("trtbuild_tokens_total", {"kind": "input"}, self.input_tokens),
             ("trtbuild_tokens_total", {"kind": "output"}, self.output_tokens),
+            ("trtbuild_prefix_tokens_total", {}, self.seen_tokens),
             ("trtbuild_responses_total", {}, self.responses),
         ]
         made += [
@@ -76,6 +78,7 @@ class Meter:
 
 _HELP = {
     "trtbuild_tokens_total": "Tokens of prompts and answers",
+    "trtbuild_prefix_tokens_total": "Tokens of prompts in blocks that an earlier prompt began with",
     "trtbuild_responses_total": "Responses sent; fewer than tokens where they were sent together",
     "trtbuild_requests_total": "Requests that ended, by finish reason",
     "trtbuild_ttft_seconds": "Time from the request to its first token",

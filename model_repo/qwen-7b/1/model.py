@@ -16,6 +16,9 @@ Parameters of config.pbtxt (string values):
     seed_input          the engine's name of seed: random_seed before TensorRT-LLM 0.20. Default seed
     tokenizer_dir       folder with tokenizer.json and the files beside it, relative to the version's folder.
                         Default tokenizer
+    tokens_per_block    of the engine's paged KV, and
+    kv_tokens           how many tokens its pool holds: for counting prompts that begin as earlier ones did.
+                        0: no KV reuse, not counted. Default 0
     cancel_poll_ms      how often a request's client is asked for, at best. Default 20
     coalesce            whether tokens that wait together are sent together; false is for measuring what
                         that saves. Default true
@@ -43,6 +46,7 @@ from .answer import Answer
 from .inputs import TextRequest, read_request
 from .loop import FrontLoop
 from .meter import Exporter, Meter
+from .prefixes import SeenPrefixes
 from .prepare import prepare
 from .settings import Settings
 
@@ -63,6 +67,7 @@ class TritonPythonModel:
         folder = Path(args["model_repository"]) / args["model_version"] / self._settings.tokenizer_dir
         self._assets = TextAssets(folder)
         self._engine_outputs = {output["name"] for output in config["output"]} - _OWN_OUTPUTS - {*_LOG_PROBS}
+        self._prefixes = SeenPrefixes.of(self._settings.tokens_per_block, self._settings.kv_tokens)
         self._meter = Meter()
         self._loop = FrontLoop(self._settings, self._meter, pb_utils)
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
@@ -114,7 +119,8 @@ class TritonPythonModel:
         log_probs = answer.request.passed_on.get("return_log_probs")
         if log_probs is not None and bool(log_probs.any()):
             extra += [name for name in _LOG_PROBS if name in answer.outputs]
-        answer.begin(prepare(answer.request, self._assets, self._settings, extra), self._assets.table)
+        prepared = prepare(answer.request, self._assets, self._settings, self._prefixes, extra)
+        answer.begin(prepared, self._assets.table)
 
     def _prepare_later(self, answer: Answer) -> None:
         try:

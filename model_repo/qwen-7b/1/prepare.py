@@ -15,6 +15,7 @@ else:
     from .tritontext import PromptError, TextAssets, embedding_bias, word_list
 
 from .inputs import Array, TextRequest
+from .prefixes import SeenPrefixes
 from .settings import Settings
 from .wire import request_bytes
 
@@ -29,6 +30,7 @@ class Prepared:
     message: bytes  # serialised
     prompt: str  # the text that was encoded
     input_tokens: int
+    seen_tokens: int  # of them, in blocks that an earlier prompt began with
     output_limit: int  # tokens; the engine ends there
     end_ids: frozenset[int]
     engine_end_ids: frozenset[int]  # those of end_ids at which the engine ends by itself
@@ -36,11 +38,16 @@ class Prepared:
 
 
 def prepare(
-    request: TextRequest, assets: TextAssets, settings: Settings, extra_outputs: Sequence[str] = ()
+    request: TextRequest,
+    assets: TextAssets,
+    settings: Settings,
+    prefixes: SeenPrefixes | None = None,
+    extra_outputs: Sequence[str] = (),
 ) -> Prepared:
     """Checks one request against the limits and serialises it for the engine.
 
     Args:
+        prefixes: counts what is known of the prompt; None for an engine without KV reuse.
         extra_outputs: outputs of the engine that the client wants as they are.
 
     Raises:
@@ -95,6 +102,7 @@ def prepare(
         message=request_bytes(settings.engine_model, tensors, outputs),
         prompt=prompt,
         input_tokens=len(ids),
+        seen_tokens=prefixes.count(ids) if prefixes is not None else 0,
         output_limit=output_limit,
         end_ids=frozenset(end_ids),
         engine_end_ids=frozenset(engine_end_ids),

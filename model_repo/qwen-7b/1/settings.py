@@ -29,6 +29,8 @@ class Settings:
     engine_vocab_size: int = 0  # 0: the tokenizer's
     min_tokens_input: str = "min_tokens"
     seed_input: str = "seed"
+    tokens_per_block: int = 0  # 0: no KV reuse
+    kv_tokens: int = 0
     tokenizer_dir: str = "tokenizer"
     cancel_poll_ms: float = 20.0
     coalesce: bool = True
