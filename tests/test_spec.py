@@ -36,7 +36,7 @@ def test_reads_every_key(write, tmp_path):
         write(
             "target: engine\ngpu: l4\ncontainer: 25.10\n"
             "models:\n  - {model: qwen-7b, name: chat, quant: awq, kv_dtype: fp8, tp: 2, instances: 3,\n"
-            "     max_input_tokens: 1500, max_output_tokens: 300, concurrency: 32,\n"
+            "     max_input_tokens: 1500, max_output_tokens: 300, concurrency: 32, kv_tokens: 65536,\n"
             "     calibrate: true, calibration: own.jsonl}\n"
             "vision:\n  - {name: reader, pipeline: ocr, instances: 2, max_batch_size: 4}\n"
         )
@@ -46,7 +46,7 @@ def test_reads_every_key(write, tmp_path):
     assert spec.models[0].model_dump(exclude={"weights", "model"}) == {
         "name": "chat", "quant": "awq", "kv_dtype": "fp8", "tp": 2, "instances": 3,
         "max_input_tokens": 1500, "max_output_tokens": 300, "concurrency": 32,
-        "calibrate": True, "calibration": tmp_path / "own.jsonl",
+        "kv_tokens": 65536, "calibrate": True, "calibration": tmp_path / "own.jsonl",
     }  # fmt: skip
     assert (spec.vision[0].name, spec.vision[0].instances, spec.vision[0].max_batch_size) == ("reader", 2, 4)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from trtbuild.build.vision_weights import write_vision_assets
 from trtbuild.errors import ModelSourceError
@@ -23,6 +24,7 @@ def generate(
     names: NameScheme = "own",
     dry_run: bool = False,
     leave: Collection[str] = (),
+    tokenizers: Mapping[str, Path] | None = None,
 ) -> WriteReport | tuple[str, ...]:
     """Writes the repository of a prepared deployment.
 
@@ -31,12 +33,13 @@ def generate(
         names: ``classic`` gives one language model NVIDIA's model names.
         dry_run: composes and checks everything, writes nothing, and returns the folders' names.
         leave: models that the repository holds already; their folders stay as they are.
+        tokenizers: model → folder with its tokenizer, where it is not the weights' own.
 
     Raises:
         RepositoryError, ModelSourceError: see `write_repository` and `text_assets`.
     """
     with tempfile.TemporaryDirectory(prefix="trtbuild-") as scratch:
-        assets, weights = gather(prepared, Path(scratch), leave)
+        assets, weights = gather(prepared, Path(scratch), leave, tokenizers or {})
         plan, spec = prepared.plan, prepared.spec
         if dry_run:
             repository, _ = compose(plan, spec, text_assets=assets, weights=weights, names=names, leave=leave)
@@ -47,7 +50,10 @@ def generate(
 
 
 def gather(
-    prepared: Prepared, scratch: Path, leave: Collection[str] = ()
+    prepared: Prepared,
+    scratch: Path,
+    leave: Collection[str] = (),
+    tokenizers: Mapping[str, Path] = MappingProxyType({}),
 ) -> tuple[dict[str, Path], dict[str, Path]]:
     """What the models need beside their configs, by model name: folders of assets, and files of weights.
 
@@ -57,7 +63,8 @@ def gather(
     assets, weights = {}, dict(prepared.weights)
     for model in (model for model in prepared.plan.models if model.name not in leave):
         if isinstance(model, LlmPlan):
-            if (folder := _tokenizer(model, scratch / model.name)) is not None:
+            own = tokenizers.get(model.name)
+            if (folder := _tokenizer(model, own, scratch / model.name)) is not None:
                 assets[model.name] = folder
         elif files := _vision_files(model, weights):
             assets[model.name], served = write_vision_assets(model, files, scratch / model.name)
@@ -77,9 +84,12 @@ def _vision_files(vision: VisionPlan, known: Mapping[str, Path]) -> dict[str, Pa
         return {}
 
 
-def _tokenizer(llm: LlmPlan, scratch: Path) -> Path | None:
+def _tokenizer(llm: LlmPlan, own: Path | None, scratch: Path) -> Path | None:
     from trtbuild.build.text_assets import write_text_assets
 
+    if own is not None:
+        write_text_assets(own, scratch)
+        return scratch
     for source in filter(None, (llm.weights_path, llm.source)):
         path = Path(source)
         if path.suffix == ".gguf" or (path / "tokenizer.json").is_file():

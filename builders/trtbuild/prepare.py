@@ -87,7 +87,7 @@ def prepare(
     local = choice.target is Target.LOCAL
     weights = {name: item.require_local() if local else item.for_gpu for name, item in found.items()}
     known = {name: item for name, item in weights.items() if item is not None}
-    gpu, gpu_note = (None, "") if local else _gpu(spec.gpu, host)
+    gpu, gpu_note = (None, "") if local else choose_gpu(spec.gpu, host)
     container, container_note = (None, "") if local else _container(spec.container, choice.target, gpu)
     plan = make_plan(
         spec,
@@ -298,7 +298,12 @@ def _has_builder(trtllm_version: str | None) -> bool:
         return version_key(release) <= version_key(LAST_TRTLLM_WITH_BUILDER)
 
 
-def _gpu(asked: str | None, host: Host) -> tuple[Gpu, str]:
+def choose_gpu(asked: str | None, host: Host) -> tuple[Gpu, str]:
+    """The GPU to plan for, and what was assumed: the one that is asked for, the one here, or the default.
+
+    Raises:
+        CatalogError: an unknown name.
+    """
     if asked is not None and asked not in [gpu.name for gpu in host.gpus]:
         match = find_gpu(asked)
         return match.gpu, match.note

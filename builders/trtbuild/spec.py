@@ -67,6 +67,9 @@ class LlmSpec(_Frozen):
     concurrency: int | None = Field(
         default=None, ge=1, le=4096, description="requests at once; default: planned"
     )
+    kv_tokens: int | None = Field(
+        default=None, ge=1, description="KV pool of one instance in tokens; default: planned"
+    )
     calibrate: bool = Field(
         default=False, description="quantise the 16-bit weights ourselves, also where others published it"
     )

@@ -133,6 +133,15 @@ def test_several_models_share_one_card() -> None:
     assert planned.max_batch_size == 32
 
 
+def test_a_pool_that_is_asked_for_is_given_to_the_block() -> None:
+    """70,000 tokens are 2187 whole blocks of 32; they carry 27 sequences of 2560 tokens (2048 + 512)."""
+    plan = plan_for(LlmSpec(model="qwen-7b", quant="awq", kv_tokens=70_000), gpu="l4")
+    (llm,) = plan.llms
+    assert (llm.kv_tokens, llm.max_batch_size, llm.max_concurrency) == (69_984, 27, 27)
+    more = plan_for(LlmSpec(model="qwen-7b", quant="awq", kv_tokens=70_000, concurrency=64), gpu="l4")
+    assert (more.llms[0].kv_tokens, more.llms[0].max_batch_size) == (69_984, 64)  # short ones fit
+
+
 def test_a_second_model_leaves_the_first_as_it_is() -> None:
     first = plan_for(LlmSpec(model="qwen-7b", quant="awq"), gpu="a100-80g")
     both = plan_for(LlmSpec(model="llama-3.1-8b"), gpu="a100-80g", pinned=first.models, vision=[VisionSpec()])

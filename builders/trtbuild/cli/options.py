@@ -41,7 +41,7 @@ class PathType(click.ParamType):  # type: ignore[type-arg]  # generic from click
         return Path(value)
 
 
-_POSITIVE = click.IntRange(min=1)
+POSITIVE = click.IntRange(min=1)
 FOLDER = PathType()
 DEFAULT_OUTPUT = "model_repo"
 
@@ -95,8 +95,8 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
         ),
     ],
     "size": [
-        _option("--max-input", type=_POSITIVE, metavar="TOKENS", help="Longest prompt (2048)."),
-        _option("--max-output", type=_POSITIVE, metavar="TOKENS", help="Longest answer (512)."),
+        _option("--max-input", type=POSITIVE, metavar="TOKENS", help="Longest prompt (2048)."),
+        _option("--max-output", type=POSITIVE, metavar="TOKENS", help="Longest answer (512)."),
         _option(
             "--concurrency",
             type=click.IntRange(1, 4096),

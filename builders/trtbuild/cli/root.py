@@ -22,6 +22,7 @@ COMMANDS = {
     "list": ("tenants", "List what a repository holds."),
     "lint": ("lint", "Say what is wrong with any Triton model repository."),
     "rules": ("lint", "List the rules of lint, or explain one."),
+    "migrate": ("migrate", "Write a repository of NVIDIA's templates anew, for another target or container."),
     "doctor": ("doctor", "Check this host, and a live server."),
     "serve": ("serve", "Start a repository's server on this machine."),
     "status": ("servers", "Show the servers that run here."),

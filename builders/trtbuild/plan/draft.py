@@ -44,6 +44,7 @@ class Draft:
     tp: int
     instances: int
     concurrency: int | None  # as asked; None: planned
+    pool_tokens: int | None  # as asked; None: planned
     max_input_tokens: int
     max_output_tokens: int
     tokens_per_block: int
@@ -61,7 +62,12 @@ class Draft:
     @property
     def keeps_prefixes(self) -> bool:
         """Whether a pool beyond what the running sequences need is worth its memory."""
-        return self.kv_reuse and self.target is not Target.LOCAL
+        return self.kv_reuse and self.target is not Target.LOCAL and self.pool_tokens is None
+
+    @property
+    def most_sequences(self) -> int | None:
+        """Sequences of the full length in the pool that was asked for, at least one; None: no limit."""
+        return None if self.pool_tokens is None else max(1, self.pool_tokens // self.sequence_tokens)
 
     @property
     def sequence_tokens(self) -> int:
@@ -120,8 +126,9 @@ class Draft:
         return self.instances * one
 
     def kv_need_bytes(self, concurrency: int) -> int:
-        """All instances' pools that carry ``concurrency`` full sequences each."""
-        return self.instances * concurrency * self.sequence_tokens * self.kv_bytes_per_token
+        """All instances' pools: as asked, else so that each carries ``concurrency`` full sequences."""
+        tokens = self.pool_tokens or concurrency * self.sequence_tokens
+        return self.instances * tokens * self.kv_bytes_per_token
 
     def planned(self, *, concurrency: int, kv_tokens: int, reserve_bytes: int) -> LlmPlan:
         """The finished row of the plan."""

@@ -76,6 +76,7 @@ def make_draft(
         tp=spec.tp,
         instances=spec.instances,
         concurrency=spec.concurrency,
+        pool_tokens=spec.kv_tokens,
         max_input_tokens=max_input,
         max_output_tokens=max_output,
         tokens_per_block=TOKENS_PER_BLOCK,

@@ -1,7 +1,7 @@
 """How several language models share the room that is left for them.
 
-1. Concurrency that was asked for is given. The models that asked for none get the same number, the largest
-   up to `DEFAULT_CONCURRENCY` with which everything fits.
+1. Concurrency, and a pool, that were asked for are given. The models that asked for no concurrency get the
+   same number, the largest up to `DEFAULT_CONCURRENCY` with which everything fits.
 2. What is left goes to the pools in proportion to what they hold already, up to twice that: the second half
    keeps prefixes of ended requests. A model without KV reuse gains nothing from it and gets none; on a CPU
    the pool stays at what the sequences need, since it is taken from everybody's RAM.
@@ -33,7 +33,7 @@ class Share:
 def share(drafts: Sequence[Draft], *, room_bytes: int) -> tuple[Share, ...]:
     """Shares of ``room_bytes``. Where the drafts do not fit, each gets the least that it asked for."""
     planned = _common_concurrency(drafts, room_bytes)
-    concurrency = [draft.concurrency or planned for draft in drafts]
+    concurrency = [_concurrency(draft, planned) for draft in drafts]
     taken = _taken(drafts, concurrency)
     needs = [draft.kv_need_bytes(count) for draft, count in zip(drafts, concurrency, strict=True)]
     extra = _extra(drafts, needs, max(0, room_bytes - taken))
@@ -62,11 +62,16 @@ def _common_concurrency(drafts: Sequence[Draft], room_bytes: int) -> int:
     low, high = 1, DEFAULT_CONCURRENCY
     while low < high:
         middle = (low + high + 1) // 2
-        if _taken(drafts, [draft.concurrency or middle for draft in drafts]) <= room_bytes:
+        if _taken(drafts, [_concurrency(draft, middle) for draft in drafts]) <= room_bytes:
             low = middle
         else:
             high = middle - 1
     return low
+
+
+def _concurrency(draft: Draft, common: int) -> int:
+    """What was asked for, else the common number as far as the pool that was asked for carries it."""
+    return draft.concurrency or min(common, draft.most_sequences or common)
 
 
 def _extra(drafts: Sequence[Draft], needs: Sequence[int], left_bytes: int) -> list[int]:
