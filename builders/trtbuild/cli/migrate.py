@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from trtbuild.cli.console import print_json
-from trtbuild.cli.options import FOLDER, POSITIVE, output_options
+from trtbuild.cli.options import FOLDER, POSITIVE
 
 if TYPE_CHECKING:
     from trtbuild.migrate.migrate import Migration
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from trtbuild.repository.names import NameScheme
 
 
-@output_options
 @click.command("migrate")
 @click.argument("old", metavar="OLD_REPO", type=FOLDER)
 @click.option(
@@ -53,6 +52,8 @@ if TYPE_CHECKING:
     type=click.Choice(["own", "classic"]),
     help="classic: NVIDIA's model names; default: where the old one has them.",
 )
+@click.option("--dry-run", is_flag=True, help="Read and plan everything, write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="The plan, what was written and every note, as JSON.")
 def migrate_command(
     old: Path,
     target: str,
