@@ -96,6 +96,8 @@ def validate_spec(data: object, *, where: str) -> DeploymentSpec:
             f"{where}: a deployment is a mapping with the key `models`, not {_describe(data)}",
             "write at least:\n    models:\n      - model: qwen-7b\n        quant: awq",
         )
+    if (broken := _broken_text(data)) is not None:
+        raise SpecError(f"{where}: {broken}", "write the characters themselves, in UTF-8")
     try:
         # The JSON mode takes text for paths and lists for tuples and is strict about the rest.
         return DeploymentSpec.model_validate_json(json.dumps(data), strict=True)
@@ -103,6 +105,22 @@ def validate_spec(data: object, *, where: str) -> DeploymentSpec:
         faults = [_explain(fault) for fault in error.errors(include_url=False)]
         listed = faults[0] if len(faults) == 1 else "".join(f"\n  - {fault}" for fault in faults)
         raise SpecError(f"{where}: {listed}") from error
+
+
+def _broken_text(data: object, path: str = "") -> str | None:
+    """What is wrong with the first text that no file or command line can hold; None: nothing is."""
+    if isinstance(data, str):
+        wrong = next((char for char in data if char == "\0" or "\ud800" <= char <= "\udfff"), None)
+        return None if wrong is None else f"`{path}` holds U+{ord(wrong):04X}, which is no valid Unicode text"
+    if isinstance(data, dict):
+        keys = [(f"{path}.{key}".lstrip("."), key) for key in data]
+        steps = [*keys, *((step, data[key]) for step, key in keys)]
+    else:
+        steps = [
+            (f"{path}[{number}]", item) for number, item in enumerate(data if isinstance(data, list) else ())
+        ]
+    found = (_broken_text(value, step) for step, value in steps)
+    return next((text for text in found if text is not None), None)
 
 
 def _read(path: Path) -> str:
@@ -199,8 +217,6 @@ def _explain(fault: Any) -> str:
         return f"`{path}` is missing"
     if kind == "value_error":
         return f"`{path}`: {fault['ctx']['error']}" if path else str(fault["ctx"]["error"])
-    if kind == "json_invalid":  # we wrote the JSON: only a lone surrogate can be wrong in it
-        return "there is text in it that is no valid Unicode"
     if kind == "enum":
         return f"`{path}`: {found!r} is not one of {fault['ctx']['expected']}"
     if kind == "string_too_short":

@@ -80,6 +80,8 @@ def test_help_shows_commands_and_the_options_of_the_default_command(capsys):
         ),
         (["--model", "a", "--model", "b", "--name", "c"], "--name and --weights belong to one --model"),
         (["--model", "qwen-7b", "plan"], "unexpected extra argument"),
+        (["--model", "qwen-7b", "--output", ""], "the path is empty"),
+        (["lint", " "], "the path is empty"),
     ],
 )
 def test_wrong_usage_is_told_and_exits_2(args, part, capsys):
@@ -97,7 +99,10 @@ def test_wrong_usage_is_told_and_exits_2(args, part, capsys):
         (["--model", "qwen-7b", "--gpu", "l400"], ["'l400'", "trtbuild gpus"]),
         (["--model", "qwen-7b", "--name", "../x"], ["--name: '../x' cannot be a model name"]),
         (["--model", ""], ["--model is empty"]),
-        (["--model", "\udcff"], ["no valid Unicode"]),
+        (["--model", "\udcff"], ["--model holds U+DCFF", "no valid Unicode"]),
+        (["--model", "qwen-7b", "--container", "25.1"], ["did you mean 25.01 or 25.10?"]),
+        (["--model", "qwen-7b", "--container", "25.10-trtllm-python-py3"], ["did you mean 25.10?"]),
+        (["--model", "qwen-7b", "--gpu", "l4", "--output", f"{__file__}/x/y"], ["is a file, so"]),
         (["--spec", "/dev/zero"], ["too long for a spec"]),
         (["--spec", "nothing.yaml"], ["nothing.yaml", "No such file"]),
         (["--model", "qwen-7b", "--weights", "nothing.gguf"], ["nothing.gguf: no such file"]),

@@ -6,6 +6,7 @@ built before the tag) < "0.19.0" < "0.19.0+25.05" (one built after it) < "0.20.0
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -299,10 +300,21 @@ def find_container(release: str) -> Container:
     for container in containers():
         if container.release == release:
             return container
+    near = _near(release)
     raise CatalogError(
         f"no TensorRT-LLM container {release!r} is known",
+        *([f"did you mean {' or '.join(near)}?"] if near else []),
         f"known: {containers()[-1].release} to {containers()[0].release}, one a month",
     )
+
+
+def _near(release: str) -> list[str]:
+    """What an unknown release was meant as: 25.1 is 25.01, or 25.10 as YAML reads it."""
+    known = [container.release for container in containers()]
+    year, _, month = release.strip().removesuffix("-trtllm-python-py3").rpartition(".")
+    meant = [f"{year}.{month.zfill(2)}", f"{year}.{month}0", f"{year}.{month[:2]}"]
+    found = sorted({other for other in meant if other in known})
+    return found or difflib.get_close_matches(release, known, n=2, cutoff=0.75)
 
 
 def container_of_trtllm(version: str) -> Container:

@@ -38,6 +38,8 @@ class PathType(click.ParamType):  # type: ignore[type-arg]  # generic from click
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from pathlib import Path
 
+        if not str(value).strip():
+            self.fail("the path is empty", param, ctx)
         return Path(value)
 
 

@@ -156,6 +156,11 @@ def _checked_output(output: Path) -> Path:
         raise RepositoryError(f"{repo} is a file; a repository is a folder", "choose another --output")
     if repo == repo.parent:
         raise RepositoryError("the root of the file system cannot be a model repository")
+    inside = next(folder for folder in repo.parents if folder.exists())
+    if not inside.is_dir():
+        raise RepositoryError(
+            f"{inside} is a file, so {repo} cannot be made in it", "choose another --output"
+        )
     steps.make_folder(repo.parent)
     return repo
 
