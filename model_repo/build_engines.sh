@@ -6,7 +6,8 @@
 #   ./build_engines.sh --print   only prints the commands
 #
 # Can be stopped and started at any time: a step whose inputs are unchanged and whose product is whole is not
-# repeated. Work lies beside the repository, in TRTBUILD_WORK (default: ../<repository>.build).
+# repeated. Work lies beside the repository, in TRTBUILD_WORK (default: ../<repository>.build); `trtbuild build` works
+# in the same folder and takes over what this script has made, and the other way round.
 # HF_TOKEN, where a model needs one, is taken from the environment and never written anywhere.
 set -euo pipefail
 
@@ -51,7 +52,11 @@ in_place() {
     return
   fi
   mkdir -p -- "$folder/home"
-  docker run "${options[@]}" "$image" "$@"
+  # A container outlives a client that is killed: it goes before another writes to the same folder.
+  local name
+  name=trtbuild-$label-$(printf '%s' "$folder" | sha256sum | cut -c 1-12)
+  docker rm --force "$name" >/dev/null 2>&1 || true
+  docker run --name "$name" "${options[@]}" "$image" "$@"
 }
 
 # whole FOLDER PATTERN…: whether every pattern matches at least one file there that is not empty.
@@ -79,29 +84,43 @@ for fact in facts:
         sys.exit(f"{folder}/{name}: {path} is {value!r}, and {wanted!r} was asked for")
 PYTHON
 
-# step FOLDER NAME PRODUCT GPU KEY "PATTERNS" "FACTS" COMMAND…: one step, unless it is done. Sets `last`.
+# What the keys of steps name beside what is known in advance: the weights' commit or content, the adapters' content,
+# and the packages that quantise on the CPU.
+declare -A identity
+
+# step FOLDER NAME PRODUCT GPU KEY "IDENTITIES" "PATTERNS" "FACTS" COMMAND…: one step, unless it is done. Sets `last`.
 # All steps but the fetch get the GPU: TensorRT-LLM's tools do not start without its driver.
 step() {
-  local folder=$1 name=$2 product=$3 gpu=$4 key=$5 patterns facts
-  read -r -a patterns <<<"$6"
-  mapfile -t facts < <(printf '%s' "$7")
-  shift 7
-  last=$(printf '%s\n%s\n' "$key" "$last" | sha256sum | cut -d' ' -f1)
+  local folder=$1 name=$2 product=$3 gpu=$4 key=$5 names patterns facts each
+  read -r -a names <<<"$6"
+  read -r -a patterns <<<"$7"
+  mapfile -t facts < <(printf '%s' "$8")
+  shift 8
   if [[ $place == print ]]; then
     in_place "$gpu" "$folder" "$@"
     return
   fi
+  if [[ $gpu == host && -z ${identity[cpu-tools]-} ]]; then
+    # Where it was done before, perhaps elsewhere, trtbuild need not be here.
+    identity[cpu-tools]=$(python3 -c 'from trtbuild.build.cache import cpu_tools; print(cpu_tools())' 2>/dev/null ||
+      cat -- "$folder/cpu-tools" 2>/dev/null) || die "$name runs on this host with trtbuild: pip install 'trtbuild[build]'"
+    printf '%s\n' "${identity[cpu-tools]}" >"$folder/cpu-tools"
+  fi
+  last=$({ printf '%s\n' "$key"; for each in "${names[@]}"; do printf '%s\n' "${identity[$each]}"; done; } | sha256sum)
+  last=${last%% *}
   if [[ $(cat -- "$folder/$product.done" 2>/dev/null) == "$last" ]] && whole "$folder/$product" "${patterns[@]}"; then
     printf '%s: %s is done\n' "${folder##*/}" "$name"
     return
   fi
   printf '%s: %s …\n' "${folder##*/}" "$name"
+  label=$name
   rm -rf -- "$folder/$product.done" "${folder:?}/$product.partial"
-  if ! in_place "$gpu" "$folder" "$@" 2>&1 | tee "$folder/$name.log"; then
-    die "${folder##*/}: $name failed; its output is in $folder/$name.log, and ends with: $(tail -n 3 -- "$folder/$name.log")"
+  mkdir -p -- "$folder/logs"
+  if ! in_place "$gpu" "$folder" "$@" 2>&1 | tee "$folder/logs/$name.log"; then
+    die "${folder##*/}: $name failed; its output is in $folder/logs/$name.log, and ends with: $(tail -n 3 -- "$folder/logs/$name.log")"
   fi
   whole "$folder/$product.partial" "${patterns[@]}" ||
-    die "${folder##*/}: $name ended well, but $product lacks one of: ${patterns[*]} (see $folder/$name.log)"
+    die "${folder##*/}: $name ended well, but $product lacks one of: ${patterns[*]} (see $folder/logs/$name.log)"
   if [[ -n ${facts[*]-} ]]; then
     in_place cpu "$folder" python3 -c "$check_facts" "$product.partial" "${facts[@]}" ||
       die "${folder##*/}: $name made something else than was asked for"
@@ -111,17 +130,45 @@ step() {
   printf '%s\n' "$last" >"$folder/$product.done"
 }
 
-# local_source FOLDER PATH: weights that are on this machine already.
-local_source() {
-  local folder=$1 path=$2 file
-  [[ -f $path/config.json ]] || die "$path has no config.json; this script was written for the weights there"
+# pin FOLDER REPOSITORY REVISION: sets `commit`, asked of the hub once and remembered.
+pin() {
+  local folder=$1 repository=$2 revision=$3 memo
+  commit=$revision label=fetch
+  [[ $revision =~ ^[0-9a-f]{40}$ || $place == print ]] || {
+    memo=$(cat -- "$folder/source.pin" 2>/dev/null) || memo=
+    if [[ $memo == "$repository $revision "* ]]; then
+      commit=${memo##* }
+    else
+      commit=$(in_place cpu "$folder" python3 -c "$ask_commit" "$repository" "$revision" | tail -n 1) || commit=
+      [[ $commit =~ ^[0-9a-f]{40}$ ]] || die "the hub does not say what $revision of $repository is: ${commit:-no answer}"
+      printf '%s %s %s\n' "$repository" "$revision" "$commit" >"$folder/source.pin"
+    fi
+  }
+  identity[source]=$repository@$commit
+}
+ask_commit='import sys; from huggingface_hub import model_info; print(model_info(sys.argv[1], revision=sys.argv[2]).sha)'
+
+# own_folder FOLDER NAME PATH: weights or an adapter that are on this machine already; known by content.
+own_folder() {
+  local folder=$1 name=$2 path=$3 file listing memo
+  [[ -d $path ]] || die "$path is not here; this script was written for the files there"
   # A folder of the Hugging Face cache holds links to files elsewhere: their folders are mounted as well.
-  mapfile -t mounts < <(for file in "$path"/*; do dirname -- "$(readlink -f -- "$file")"; done | sort -u)
+  while read -r file; do
+    mounts+=("$file")
+  done < <(for file in "$path"/*; do dirname -- "$(readlink -f -- "$file")"; done | sort -u)
   mounts+=("$path")
   [[ $place == print ]] && return
-  mkdir -p -- "$folder"
-  ln -sfn -- "$path" "$folder/source"
-  last=$(find -L "$path" -maxdepth 1 -type f -printf '%f %s %T@\n' | sort | sha256sum | cut -d' ' -f1)
+  mkdir -p -- "$folder/$(dirname -- "$name")"
+  [[ -L $folder/$name ]] || rm -rf -- "${folder:?}/$name"
+  ln -sfn -- "$path" "$folder/$name"
+  listing=$(find -L "$path" -maxdepth 1 -type f -printf '%f %s %T@\n' | LC_ALL=C sort | sha256sum)
+  memo=$(cat -- "$folder/.${name//\//.}.sha256" 2>/dev/null) || memo=
+  if [[ $memo != "${listing%% *} "* ]]; then
+    memo=$(cd -- "$path" && find -L . -maxdepth 1 -type f -printf '%f\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- | sha256sum)
+    memo="${listing%% *} ${memo%% *}"
+    printf '%s\n' "$memo" >"$folder/.${name//\//.}.sha256"
+  fi
+  identity[$name]=${memo##* }
 }
 
 # install FOLDER TARGET FILE…: puts files in place whole, the last one last; TARGET is a model's version folder.
@@ -154,8 +201,6 @@ install_folder() {
 
 if [[ $place != print ]]; then
   mkdir -p -- "$work_root"
-  exec 9>"$work_root/.lock"
-  flock -n 9 || die "another build is running in $work_root"
   # The engine's kernels are those of one compute capability.
   sm=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u | tr '\n' ' ') || sm=
   sm=${sm% }
@@ -169,18 +214,28 @@ fi
 folder=$work_root/qwen-7b
 mounts=()
 last=
-[[ $place == print ]] || mkdir -p -- "$folder"
-step "$folder" fetch source cpu e3c269df1e7954e9d2fc81b8d02830f6a620c425a16d331a6002cc50a58cc11c \
+identity=()
+if [[ $place != print ]]; then
+  mkdir -p -- "$folder"
+  exec 9>"$folder/.lock" # trtbuild's own builds hold the same
+  flock -n 9 || die "another build is running in $folder"
+fi
+[[ $place == print || ! -L $folder/source ]] || rm -f -- "$folder/source"
+pin "$folder" Qwen/Qwen2.5-7B-Instruct-AWQ main
+step "$folder" fetch source cpu fec1130beb66d3a2cb74f544049c820ae6e6c70e231ba2d4cc1f60250d5e192d \
+  source \
   'config.json *.safetensors' \
   '' \
-  python3 -c 'import sys; from huggingface_hub import snapshot_download; snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir=sys.argv[3], allow_patterns=sys.argv[4:])' Qwen/Qwen2.5-7B-Instruct-AWQ main source.partial '*.safetensors' '*.json' '*.txt' '*.jinja' '*.model' '*.tiktoken'
-step "$folder" convert checkpoint gpu 4de69f644a3692308dd09c35ab1b423df62cfec0e7287cf9b40e5c48b684e02b \
+  python3 -c 'import sys; from huggingface_hub import snapshot_download; snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir=sys.argv[3], allow_patterns=sys.argv[4:])' Qwen/Qwen2.5-7B-Instruct-AWQ "$commit" source.partial '*.safetensors' '*.json' '*.txt' '*.jinja' '*.model' '*.tiktoken'
+step "$folder" convert checkpoint gpu ddba6ea63c3fa2ccf84b0fcbd0d04ce1c9441f3d44b85a82e807094c6a535ff4 \
+  source \
   'config.json rank0.safetensors' \
   '["config.json", "quantization.quant_algo", "W4A16_GPTQ"]
 ["config.json", "quantization.kv_cache_quant_algo", null]
 ["config.json", "mapping.tp_size", 1]' \
   python3 /app/tensorrt_llm/examples/models/core/qwen/convert_checkpoint.py --model_dir source --output_dir checkpoint.partial --dtype float16 --tp_size 1
-step "$folder" compile engine gpu 980aea89d60ab1812514336944e3471dbb8358bdeeb796a6377ba8db9ccd4107 \
+step "$folder" compile engine gpu a1c70986ba2e3599c5d7e9e8511c9f29ed98c64c30304cd5d68e5b7d1c491b5b \
+  source \
   'config.json rank0.engine' \
   '["config.json", "pretrained_config.mapping.tp_size", 1]
 ["config.json", "build_config.max_batch_size", 32]

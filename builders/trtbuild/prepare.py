@@ -24,7 +24,13 @@ from trtbuild.build.weights import (
 from trtbuild.catalog.formats import find_format, format_support
 from trtbuild.catalog.gpus import Gpu, find_gpu, unlisted_gpu
 from trtbuild.catalog.models import find_model
-from trtbuild.catalog.versions import Container, default_container, find_container, version_key
+from trtbuild.catalog.versions import (
+    Container,
+    container_of_trtllm,
+    default_container,
+    find_container,
+    version_key,
+)
 from trtbuild.catalog.vision import pipeline
 from trtbuild.errors import CatalogError, ModelSourceError, RepositoryError
 from trtbuild.plan.model import Finding, LlmPlan, Plan, VisionPlan
@@ -48,12 +54,14 @@ class Prepared:
         plan: its plan, whether or not it fits.
         weights: files of the local target by model name (for vision: by network).
         notes: what was assumed, in sentences.
+        builds: whether this machine is to build it.
     """
 
     spec: DeploymentSpec
     plan: Plan
     weights: Mapping[str, Path]
     notes: tuple[str, ...]
+    builds: bool = False
 
 
 def prepare(
@@ -62,6 +70,8 @@ def prepare(
     pinned: Sequence[LlmPlan | VisionPlan] = (),
     host: Host | None = None,
     names: NameScheme = "own",
+    build_dir: Path | None = None,
+    build: bool | None = None,
 ) -> Prepared:
     """Plans a deployment for this machine, or for the GPU that the spec names.
 
@@ -70,6 +80,8 @@ def prepare(
         pinned: models that the repository holds already; their numbers stay.
         host: what this machine has; default: asked of it.
         names: how the repository will name the models.
+        build_dir: where it will be built; its machine's memory, disk and driver are then checked.
+        build: whether it will be built on this machine; None: if the planned GPU is here.
 
     Raises:
         CatalogError, ModelSourceError, PlanError: what cannot be found or planned.
@@ -88,7 +100,7 @@ def prepare(
     weights = {name: item.require_local() if local else item.for_gpu for name, item in found.items()}
     known = {name: item for name, item in weights.items() if item is not None}
     gpu, gpu_note = (None, "") if local else choose_gpu(spec.gpu, host)
-    container, container_note = (None, "") if local else _container(spec.container, choice.target, gpu)
+    container, container_note = (None, "") if local else _container(spec, choice.target, gpu)
     plan = make_plan(
         spec,
         target=choice.target,
@@ -99,14 +111,18 @@ def prepare(
         container=container,
         pinned=pinned,
         check=preflight.check,
-        container_for=lambda other: _container(spec.container, choice.target, other)[0],
+        container_for=lambda other: _container(spec, choice.target, other)[0],
         fixed_gpu=bool(pinned),
         weights=known,
         gguf_metadata={
             name: gguf_header(item.path).entries for name, item in known.items() if item.kind == "gguf"
         },
     )
-    found_by_rules = [*preflight.check(plan, spec), *_names(plan, names)]
+    builds = not local and bool(plan.llms) and (host.has_gpu(plan.gpu.sm) if build is None else build)
+    build_host = None
+    if builds and build_dir is not None:
+        build_host = preflight.read_build_host(build_dir, ram_bytes=host_memory_bytes())
+    found_by_rules = [*preflight.check(plan, spec, host=build_host), *_names(plan, names)]
     plan = plan.model_copy(update={"findings": (*plan.findings, *found_by_rules)})
     files = {name: item.path for name, item in known.items()} if local else {}
     new = {vision.name for vision in spec.vision}
@@ -119,9 +135,9 @@ def prepare(
         container_note,
         *_build_notes(plan, spec),
     ]
-    if local and (spec.gpu or spec.container):
-        notes.append(f"{spec.gpu or spec.container} is not used: the target local runs on this CPU")
-    return Prepared(spec=spec, plan=plan, weights=files, notes=tuple(filter(None, notes)))
+    if local and (unused := spec.gpu or spec.container or spec.trtllm):
+        notes.append(f"{unused} is not used: the target local runs on this CPU")
+    return Prepared(spec=spec, plan=plan, weights=files, notes=tuple(filter(None, notes)), builds=builds)
 
 
 def _names(plan: Plan, scheme: NameScheme) -> list[Finding]:
@@ -278,16 +294,6 @@ def host_memory_bytes() -> int:
     return total
 
 
-def planned_gpu(plan: Plan) -> Gpu | None:
-    """The GPU of a plan that was made before; None for the target local."""
-    if plan.gpu.sm is None:
-        return None
-    try:
-        return find_gpu(plan.gpu.name).gpu
-    except CatalogError:
-        return unlisted_gpu(name=plan.gpu.name, nvidia_smi_bytes=plan.gpu.memory_bytes, sm=plan.gpu.sm)
-
-
 def _has_builder(trtllm_version: str | None) -> bool:
     if trtllm_version is None:
         return True
@@ -320,10 +326,14 @@ def choose_gpu(asked: str | None, host: Host) -> tuple[Gpu, str]:
     ).gpu, f"no GPU is here and none is named: planned for an {DEFAULT_GPU}; --gpu NAME"
 
 
-def _container(asked: str | None, target: Target, gpu: Gpu | None) -> tuple[Container, str]:
-    if asked is None:
+def _container(spec: DeploymentSpec, target: Target, gpu: Gpu | None) -> tuple[Container, str]:
+    if spec.trtllm is not None:
+        container = container_of_trtllm(spec.trtllm)
+    elif spec.container is not None:
+        container = find_container(spec.container)
+    else:
         return default_container(target=target, sm=gpu.sm if gpu else None)
-    container = find_container(asked)
+    asked = container.release
     if target not in container.targets:
         raise CatalogError(
             f"container {asked} (TensorRT-LLM {container.trtllm}) does not serve the target {target.value}",

@@ -46,6 +46,19 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
+# A branch, tag or commit as git has them; it becomes a word of command lines and a part of a path.
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
+
+
+def _check_revision(revision: str) -> str:
+    if not _REVISION.fullmatch(revision) or ".." in revision or revision.endswith("/"):
+        raise ValueError(f"{revision!r} cannot be a revision: give a branch, a tag or a commit")
+    return revision
+
+
+Revision = Annotated[str, AfterValidator(_check_revision)]
+
+
 class LlmSpec(_Frozen):
     """One language model."""
 
@@ -77,6 +90,26 @@ class LlmSpec(_Frozen):
         default=None,
         description="JSONL or text file to calibrate on (calibrates); default: the shipped texts",
     )
+    calibration_field: str | None = Field(
+        default=None,
+        min_length=1,
+        description="field of the calibration file that holds the text; default: found",
+    )
+    calibration_samples: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="texts to calibrate on; default: the format's usual number",
+    )
+    calibration_tokens: int = Field(default=512, ge=16, le=32_768, description="longest part of a text")
+    on_cpu: bool = Field(
+        default=False, description="quantise with modelopt on the CPU, not in the container on a GPU"
+    )
+    revision: Revision = Field(default="main", description="branch, tag or commit of the weights on the hub")
+    loras: dict[ModelName, Path] = Field(
+        default_factory=dict, description="LoRA adapters (PEFT folders) by name; target engine"
+    )
+    guided: bool = Field(default=False, description="prepare guided decoding; target engine")
 
 
 class VisionSpec(_Frozen):
@@ -99,6 +132,10 @@ class DeploymentSpec(_Frozen):
     )
     gpu: str | None = Field(default=None, description="GPU name; see `trtbuild gpus`")
     container: str | None = Field(default=None, description="Triton container release, such as 25.10")
+    trtllm: str | None = Field(
+        default=None,
+        description="instead of it: TensorRT-LLM version, such as 1.0.0, in its newest container",
+    )
     models: tuple[LlmSpec, ...] = ()
     vision: tuple[VisionSpec, ...] = ()
 
@@ -106,6 +143,12 @@ class DeploymentSpec(_Frozen):
     def _something_to_serve(self) -> DeploymentSpec:
         if not self.models and not self.vision:
             raise ValueError("the spec names no model: give `models:` or `vision:` at least one entry")
+        return self
+
+    @model_validator(mode="after")
+    def _one_version(self) -> DeploymentSpec:
+        if self.container is not None and self.trtllm is not None:
+            raise ValueError("`container` and `trtllm` name the same thing: give one of them")
         return self
 
     @model_validator(mode="after")

@@ -198,6 +198,7 @@ def _anchor_paths(spec: DeploymentSpec, base: Path) -> DeploymentSpec:
                         "model": source(llm.model),
                         "weights": anchored(llm.weights),
                         "calibration": anchored(llm.calibration),
+                        "loras": {name: base / path.expanduser() for name, path in llm.loras.items()},
                     }
                 )
                 for llm in spec.models

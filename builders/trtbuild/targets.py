@@ -33,6 +33,10 @@ class Host:
     gpus: tuple[HostGpu, ...] = ()
     trtllm_version: str | None = None
 
+    def has_gpu(self, sm: str | None) -> bool:
+        """Whether a GPU of a compute capability is here: what an engine for it is compiled on."""
+        return sm is not None and any(gpu.sm == sm for gpu in self.gpus)
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trtbuild.catalog.versions import container_of_trtllm
 from trtbuild.errors import RepositoryError, SpecError
+from trtbuild.plan.device import planned_gpu
 from trtbuild.plan.model import Plan
 from trtbuild.plan.planner import make_plan
 from trtbuild.plan.sources import default_name
-from trtbuild.prepare import Prepared, host_memory_bytes, planned_gpu, prepare
+from trtbuild.prepare import Prepared, host_memory_bytes, prepare
 from trtbuild.published import catalogued
 from trtbuild.repository.compose import plan_container
 from trtbuild.repository.manifest import MANIFEST, Manifest, read_manifest
@@ -51,8 +53,13 @@ class Repository:
         return cls(path, manifest, plan, spec)
 
 
-def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
+def prepare_addition(
+    repository: Repository, spec: DeploymentSpec, *, build_dir: Path | None = None, build: bool | None = None
+) -> Prepared:
     """Plans the models of ``spec`` beside those of a repository, whose numbers stay.
+
+    Args:
+        build_dir, build: see `prepare`.
 
     Raises:
         RepositoryError: a name that is taken.
@@ -76,11 +83,19 @@ def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
         )
     gpu = planned_gpu(plan)
     fixed = {"target": plan.target, "gpu": gpu.name if gpu else None, "container": plan.container}
-    for key, asked in (("gpu", spec.gpu), ("container", spec.container)):
+    container = container_of_trtllm(spec.trtllm).release if spec.trtllm is not None else spec.container
+    for key, asked in (("gpu", spec.gpu), ("container", container)):
         if asked is not None and asked not in (fixed[key], getattr(repository.spec, key)):
             device = f"the {key} {fixed[key]}" if fixed[key] else "the CPU"
             raise SpecError(f"{repository.path} is planned for {device}", f"leave out --{key}")
-    added = prepare(spec.model_copy(update=fixed), pinned=plan.models, names=repository.manifest.names)
+    fixed["trtllm"] = None
+    added = prepare(
+        spec.model_copy(update=fixed),
+        pinned=plan.models,
+        names=repository.manifest.names,
+        build_dir=build_dir,
+        build=build,
+    )
     whole = repository.spec.model_copy(
         update={
             **fixed,
@@ -89,7 +104,7 @@ def prepare_addition(repository: Repository, spec: DeploymentSpec) -> Prepared:
         }
     )
     whole_plan = added.plan.model_copy(update={"target_reason": plan.target_reason})
-    return Prepared(whole, whole_plan, added.weights, (*renamed, *added.notes))
+    return Prepared(whole, whole_plan, added.weights, (*renamed, *added.notes), added.builds)
 
 
 def remove(repository: Repository, name: str) -> WriteReport:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.plans import llm_plan
@@ -17,16 +16,12 @@ from trtbuild.spec import Target
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Info:
-    sha = COMMIT
-
-
-def answers(repository: str, *, revision: str) -> Any:
+def answers(repository: str, revision: str) -> str:
     assert (repository, revision) == ("Qwen/Qwen2.5-7B-Instruct", "main")
-    return Info()
+    return COMMIT
 
 
-def never(repository: str, *, revision: str) -> Any:
+def never(repository: str, revision: str) -> str:
     raise AssertionError("asked the hub")
 
 
@@ -34,7 +29,7 @@ def test_a_branch_becomes_its_commit_in_the_command_itself() -> None:
     recipe = Recipe("convert", "fp16", revision="main")
     llm = llm_plan(quant="fp16")
     commands = llm_commands(llm, target=Target.ENGINE, version="1.2.1", model_type="qwen2", recipe=recipe)
-    job = pinned(Job(llm, commands, recipe), model_info=answers)
+    job = pinned(Job(llm, commands, recipe), ask=answers)
     assert job.recipe.revision == COMMIT
     fetch = next(command for command in job.commands if command.step is Step.FETCH)
     assert fetch.argv[4] == COMMIT
@@ -43,9 +38,9 @@ def test_a_branch_becomes_its_commit_in_the_command_itself() -> None:
 
 
 def test_a_commit_and_a_local_folder_ask_nobody() -> None:
-    assert pin_revision("a/b", COMMIT, model_info=never) == COMMIT
+    assert pin_revision("a/b", COMMIT, ask=never) == COMMIT
     job = Job(llm_plan(), (), Recipe("convert", "fp16"))
-    assert pinned(job, model_info=never) is job
+    assert pinned(job, ask=never) is job
 
 
 @pytest.mark.parametrize("by", ["argument", "environment"])
@@ -55,44 +50,44 @@ def test_offline_a_branch_is_refused_with_the_way_to_fetch_elsewhere(
     if by == "environment":
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ModelSourceError, match="offline") as raised:
-        pin_revision("a/b", "main", offline=by == "argument", model_info=never)
+        pin_revision("a/b", "main", offline=by == "argument", ask=never)
     assert "--weights FOLDER" in raised.value.remedies[0]
 
 
-# The hub's own class names; its package need not be installed for them to be understood.
-class RepositoryNotFoundError(Exception):
-    pass
-
-
-class GatedRepoError(RepositoryNotFoundError):
-    pass
-
-
-class RevisionNotFoundError(Exception):
-    pass
-
-
 @pytest.mark.parametrize(
-    ("error", "words", "way_out"),
+    ("printed", "words", "way_out"),
     [
-        (GatedRepoError("403"), "is gated", "HF_TOKEN"),
-        (RepositoryNotFoundError("404"), "no repository a/b", "check the name"),
-        (RevisionNotFoundError("404"), "no revision 'v9'", "--revision main"),
-        (
-            ConnectionError("refused"),
-            "cannot be asked about a/b: ConnectionError: refused",
-            "--weights FOLDER",
-        ),
+        ("huggingface_hub.errors.GatedRepoError: 403 Client Error.", "is gated", "HF_TOKEN"),
+        ("huggingface_hub.errors.RepositoryNotFoundError: 404", "no repository a/b", "check the name"),
+        ("huggingface_hub.errors.RevisionNotFoundError: 404", "no revision 'v9'", "--revision main"),
+        ("httpx.ConnectError: refused", "cannot be asked about a/b: httpx.ConnectError", "--weights FOLDER"),
+        ("", "cannot be asked about a/b: no answer", "--weights FOLDER"),
     ],
 )
-def test_the_hubs_errors_become_a_sentence_and_a_way_out(error: Exception, words: str, way_out: str) -> None:
-    def fails(repository: str, *, revision: str) -> Any:
-        raise error
+def test_the_hubs_errors_become_a_sentence_and_a_way_out(printed: str, words: str, way_out: str) -> None:
+    def fails(repository: str, revision: str) -> str:
+        raise ConnectionError(f"Traceback (most recent call last):\n{printed}" if printed else "")
 
     with pytest.raises(ModelSourceError) as raised:
-        pin_revision("a/b", "v9", model_info=fails)
+        pin_revision("a/b", "v9", ask=fails)
     assert words in raised.value.message
     assert any(way_out in remedy for remedy in raised.value.remedies)
+
+
+def test_what_was_pinned_once_stays(tmp_path: Path) -> None:
+    recipe = Recipe("convert", "fp16", revision="main")
+    llm = llm_plan(quant="fp16")
+    job = Job(
+        llm,
+        llm_commands(llm, target=Target.ENGINE, version="1.2.1", model_type="qwen2", recipe=recipe),
+        recipe,
+    )
+    memo = tmp_path / "work" / "source.pin"
+    assert pinned(job, ask=answers, memo=memo).recipe.revision == COMMIT
+    assert pinned(job, ask=never, memo=memo).recipe.revision == COMMIT
+    other = Job(llm, job.commands, Recipe("convert", "fp16", revision="v2"))
+    with pytest.raises(AssertionError, match="asked the hub"):
+        pinned(other, ask=never, memo=memo)
 
 
 def test_a_model_in_the_local_cache_is_found_without_the_network(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_here_refuses_another_tensorrt_llm_than_the_plans(monkeypatch: pytest.Mo
     assert found == "TensorRT-LLM 0.9.0 is installed, and the plan is for 1.2.1"
     monkeypatch.setattr(places_module, "installed_version", lambda _: "1.2.1")
     assert Here(version="1.2.1").refuses(compile_) == "trtllm-build is not on PATH"
-    assert "name the folder with --examples" in str(Here().refuses(commands()[Step.CONVERT]))
+    assert "without its examples" in str(Here().refuses(commands()[Step.CONVERT]))
 
 
 @pytest.mark.parametrize("missing", ["torch", "modelopt"])

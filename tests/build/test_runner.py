@@ -65,7 +65,7 @@ def settings(tmp_path: Path, write: Any = None, **options: Any) -> BuildSettings
 def test_a_fetch_that_holds_what_the_catalogue_says_goes_on(tmp_path: Path) -> None:
     llm = llm_plan()
     given = settings(tmp_path, lambda folder: write_model(folder, awq_tensors(), quantization_config=AWQ))
-    result = build_model(llm, plan_of(llm), given)
+    result = build_model(llm, plan_of(llm), given).result
     assert [event.state for event in result.events] == ["done", "left", "left"]
     assert result.work == tmp_path / "build" / "qwen-7b"
 
@@ -120,7 +120,7 @@ def test_a_users_folder_is_known_by_its_content(tmp_path: Path) -> None:
     own = write_model(tmp_path / "own", awq_tensors(), quantization_config=AWQ)
     llm = llm_plan(weights_path=str(own))
     given = settings(tmp_path, write_model)
-    first = build_model(llm, plan_of(llm), given)
+    first = build_model(llm, plan_of(llm), given).result
     assert [event.state for event in first.events] == ["left", "left"]
     memo = json.loads((first.work / ".hashes.json").read_text())
     assert len(memo) == 2  # config.json and model.safetensors

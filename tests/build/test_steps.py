@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gpu_host import product_files
 from tests.support.plans import llm_plan
 
-from trtbuild.build import steps as steps_module
 from trtbuild.build.cache import container_tools, step_keys
 from trtbuild.build.commands import Command, Recipe, Step, llm_commands
 from trtbuild.build.jobs import Job
@@ -68,19 +66,6 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("FAKE_FAULT", raising=False)
     return calls
-
-
-def product_files(command: Command) -> dict[str, str]:
-    """What a good run of a command leaves: every pattern a file, config.json with the facts."""
-    config: dict[str, Any] = {}
-    for fact in command.facts:
-        place = config
-        *path, last = fact.path.split(".")
-        for key in path:
-            place = place.setdefault(key, {})
-        place[last] = fact.value
-    names = [pattern.replace("*", "model") for pattern in command.expects]
-    return {name: json.dumps(config or {"x": 1}) if name == "config.json" else "weights" for name in names}
 
 
 def job(**changes: Any) -> Job:
@@ -270,107 +255,6 @@ def test_two_builds_in_one_folder_do_not_meet(tools: Path, tmp_path: Path) -> No
 
     build(work, on_event=second)
     assert called(tools) == list(STEPS)
-
-
-def forked(action: Callable[[], None]) -> int:
-    """Runs ``action`` in a forked process; returns its status as ``os.waitpid`` does."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
-def wait_for_lock(work: Path) -> None:
-    """Returns once no process holds the folder's lock any more."""
-    with (work / ".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
-def test_a_build_that_is_killed_inside_a_step_loses_that_step_at_most(
-    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    work = tmp_path / "w"
-    monkeypatch.setenv("FAKE_FAULT", f"{step}:hang")
-
-    def kill_at_half(line: str) -> None:
-        if line == f"HALF {step}":
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    assert os.WTERMSIG(forked(lambda: void(build(work, on_line=kill_at_half)))) == signal.SIGKILL
-    wait_for_lock(work)  # the step's process held it too, and ended with its parent
-    monkeypatch.delenv("FAKE_FAULT")
-    done = STEPS.index(step)
-    assert states(build(work)) == ["cached"] * done + ["done"] * (3 - done)
-    assert called(tools) == [*STEPS[: done + 1], *STEPS[done:]]
-
-
-def void(_: object) -> None:
-    """Takes what a lambda must not return."""
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Sets after how many changes of the file system the process kills itself, before the next."""
-    left = [-1]
-
-    def counting(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left[0] -= 1
-            return function(*args, **kwargs)
-
-        return call
-
-    for name in ("rename", "replace", "unlink", "write_text", "symlink_to", "mkdir"):
-        monkeypatch.setattr(Path, name, counting(getattr(Path, name)))
-    monkeypatch.setattr(steps_module.shutil, "rmtree", counting(steps_module.shutil.rmtree))
-    yield lambda changes: left.__setitem__(0, changes)
-    left[0] = -1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rebuild", [False, True])
-def test_a_kill_before_any_change_of_the_folder_can_be_resumed_from(
-    tools: Path, tmp_path: Path, counted: Callable[[int], None], rebuild: bool
-) -> None:
-    """A loop over every change, in a first build and in one that replaces all products."""
-    old = replace(job(), commands=tuple(replace(c, env=(*c.env, "OTHER")) for c in job().commands))
-    other_keys = tuple("0" * 64 for _ in STEPS)
-    changes = 0
-    while True:
-        work = tmp_path / f"w{changes}"
-        if rebuild:
-            run_job(old, other_keys, work=work, places=[Tools(python="python3")])
-        tools.write_text("")
-
-        def killed(work: Path = work, after: int = changes) -> None:
-            counted(after)
-            build(work)
-
-        status = forked(killed)
-        before = called(tools)
-        whole = {
-            command.product: (work / command.product / "config.json").is_file() for command in job().commands
-        }
-        result = build(work)
-        # nothing that was finished is made again: at most the step that ran is repeated
-        assert len(called(tools)) <= 4
-        assert [event.state in ("cached", "done") for event in result.events] == [True] * 3
-        assert states(build(work)) == ["cached"] * 3
-        assert leftovers(work) == []
-        if rebuild and not before:
-            assert all(whole.values())  # the last good state is there until a step has something better
-        if os.WIFEXITED(status):
-            break
-        changes += 1
-    assert changes > 10
 
 
 def test_a_step_that_no_place_takes_is_left_with_all_after_it(tools: Path, tmp_path: Path) -> None:

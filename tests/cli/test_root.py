@@ -78,7 +78,7 @@ def test_help_shows_commands_and_the_options_of_the_default_command(capsys):
             ["--spec", "x.yaml", "--model", "qwen-7b", "--max-input", "9"],
             "--model, --max-input into the file",
         ),
-        (["--model", "a", "--model", "b", "--name", "c"], "--name and --weights belong to one --model"),
+        (["--model", "a", "--model", "b", "--name", "c"], "--name belongs to one --model"),
         (["--model", "qwen-7b", "plan"], "unexpected extra argument"),
         (["--model", "qwen-7b", "--output", ""], "the path is empty"),
         (["lint", " "], "the path is empty"),

@@ -13,7 +13,6 @@ from tests.support.tiny_checkpoints import awq_tensors, write_model
 
 from trtbuild import preflight
 from trtbuild.build.checkpoints import Checkpoint
-from trtbuild.build.groups import choose_group, fits, quantised_linears
 from trtbuild.build.quant_configs import SourceQuant
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.gpus import find_gpu
@@ -21,6 +20,7 @@ from trtbuild.catalog.models import all_models
 from trtbuild.catalog.versions import find_container
 from trtbuild.errors import PlanError
 from trtbuild.plan.architecture import from_record
+from trtbuild.plan.groups import choose_group, fits, quantised_linears
 from trtbuild.plan.model import Finding, GpuPlan, LlmPlan, Plan
 from trtbuild.plan.planner import make_plan
 from trtbuild.preflight import BuildHost
@@ -274,15 +274,27 @@ def test_lengths_fit_the_engine_and_the_model() -> None:
 
 def test_ram_and_disk_are_counted_for_the_build() -> None:
     host = BuildHost(ram_bytes=32 * GIB, disk_free_bytes=20 * GIB)
-    found = check(llm_plan(), host=host)
+    found = check(llm_plan(quant="int8"), host=host)
     # 7,615,616,512 parameters × 2 B = 14.18 GiB; twice that and 8 GiB are 36.4 GiB
     assert "converting 14.2 GiB of weights takes about 36.4 GiB of host RAM" in found["host.ram"].message
     # 14.18 + 2 × 5.6 GB (5.22 GiB) + 2 GiB = 26.6 GiB
     assert "= 26.6 GiB, and 20.0 GiB are free" in found["host.disk"].message
     assert "free 6.6 GiB" in found["host.disk"].remedy
     assert not {"host.ram", "host.disk"} & set(
-        check(llm_plan(), host=BuildHost(ram_bytes=64 * GIB, disk_free_bytes=100 * GIB))
+        check(llm_plan(quant="int8"), host=BuildHost(ram_bytes=64 * GIB, disk_free_bytes=100 * GIB))
     )
+
+
+def test_of_a_published_checkpoint_its_own_size_is_counted(tmp_path: Path) -> None:
+    host = BuildHost(ram_bytes=16 * GIB, disk_free_bytes=16 * GIB, build_dir=tmp_path)
+    found = check(llm_plan(), host=host)
+    # 5.6 GB (5.22 GiB) twice, and 8 GiB; three times 5.22 GiB and 2 GiB on the disk
+    assert "converting 5.2 GiB of weights takes about 18.4 GiB of host RAM" in found["host.ram"].message
+    assert "= 17.6 GiB, and 16.0 GiB are free" in found["host.disk"].message
+    (tmp_path / "qwen-7b").mkdir()
+    with (tmp_path / "qwen-7b" / "source").open("wb") as file:
+        file.truncate(5 * GIB)
+    assert "host.disk" not in check(llm_plan(), host=host)  # an earlier build has fetched them
 
 
 @pytest.mark.parametrize(

@@ -311,8 +311,8 @@ def test_a_machine_without_a_gpu_is_told_before_anything_is_fetched(shop: Any, h
 
 def test_two_builds_at_once_do_not_meet(shop: Any, host: Host) -> None:
     host.prepare(shop.plan(shop.llm()))
-    work = shop.folder / "model_repo.build"
-    work.mkdir()
+    work = shop.folder / "model_repo.build/qwen-7b"
+    work.mkdir(parents=True)
     with subprocess.Popen(
         ["flock", work / ".lock", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:

@@ -14,6 +14,7 @@ Environment:
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,9 +34,20 @@ def parse(step, arguments):
     if step == "compile":
         parser = tables.snapshot_of(os.environ["FAKE_VERSION"]).parser()
     else:
-        parser = tables.quantize_parser() if step == "quantise" else tables.convert_parser()
+        parser = {
+            "quantise": tables.quantize_parser,
+            "convert": tables.convert_parser,
+            "tokenizer-info": tables.tokenizer_info_parser,
+        }.get(step, tables.lora_parser)()
     parsed = parser.parse_args(arguments)
+    if step.startswith("lora-"):
+        if not (Path(parsed.in_file) / "adapter_model.safetensors").is_file():
+            sys.exit(f"FileNotFoundError: {parsed.in_file}")
+        return parsed.out_dir
     source = parsed.checkpoint_dir if step == "compile" else parsed.model_dir
+    for folder in getattr(parsed, "lora_dir", None) or ():
+        if not (Path(folder) / "adapter_config.json").is_file():
+            sys.exit(f"FileNotFoundError: {folder}/adapter_config.json")
     if not (Path(source) / "config.json").is_file():
         sys.exit(f"FileNotFoundError: [Errno 2] No such file or directory: '{source}/config.json'")
     return parsed.output_dir
@@ -44,16 +56,27 @@ def parse(step, arguments):
 def which(arguments):
     """The step that a python3 command line means, and its own arguments."""
     if arguments[0] == "-c":
-        return "fetch", arguments[2:]
+        return "ask" if "model_info" in arguments[1] else "fetch", arguments[2:]
     script = Path(arguments[0]).name
-    return {"quantize.py": "quantise", "convert_checkpoint.py": "convert"}[script], arguments[1:]
+    if script == "hf_lora_convert.py":
+        return "lora-" + Path(arguments[arguments.index("--in-file") + 1]).name, arguments[1:]
+    names = {
+        "quantize.py": "quantise",
+        "convert_checkpoint.py": "convert",
+        "generate_xgrammar_tokenizer_info.py": "tokenizer-info",
+    }
+    return names[script], arguments[1:]
 
 
 def make(folder, files, *, half):
     folder.mkdir(parents=True, exist_ok=True)
     names = sorted(files)
     for name in names[: len(names) // 2] if half else names:
-        (folder / name).write_text(files[name])
+        if isinstance(files[name], dict):
+            with (folder / name).open("wb") as file:
+                file.truncate(files[name]["size"])  # a hole: nothing is written
+        else:
+            (folder / name).write_text(files[name])
 
 
 def run(step, output):
@@ -96,18 +119,24 @@ def docker(arguments):
     assert arguments[0] == "run", arguments
     switches, valued = {"--rm", "--init"}, {}
     words = arguments[1:]
-    while words[0].startswith("--"):
-        if words[0] in switches:
+    short = {"-v": "--volume", "-w": "--workdir", "-e": "--env"}
+    while words[0].startswith("-"):
+        flag, equals, value = words[0].partition("=")
+        flag = short.get(flag, flag)
+        if flag in switches:
             words = words[1:]
-            continue
-        valued.setdefault(words[0], []).append(words[1])
-        words = words[2:]
+        elif equals:
+            valued.setdefault(flag, []).append(value)
+            words = words[1:]
+        else:
+            valued.setdefault(flag, []).append(words[1])
+            words = words[2:]
     known = {"--name", "--gpus", "--network", "--shm-size", "--ulimit", "--security-opt", "--user"}
     known |= {"--volume", "--workdir", "--env"}
     if unknown := set(valued) - known:
         print(f"unknown flag: {unknown.pop()}", file=sys.stderr)
         sys.exit(125)
-    name = valued["--name"][0]
+    name = valued.get("--name", ["unnamed"])[0]
     if (state / name).exists():
         print(f'Conflict. The container name "/{name}" is already in use', file=sys.stderr)
         sys.exit(125)
@@ -115,6 +144,8 @@ def docker(arguments):
     work = next(volume.split(":")[0] for volume in valued["--volume"] if volume.endswith(":/work"))
     assert valued["--workdir"] == ["/work"]
     os.chdir(work)
+    with (state / "runs.jsonl").open("a") as runs:
+        runs.write(json.dumps({"image": words[0], "options": valued, "command": words[1:]}) + "\n")
     (state / "last.json").write_text(json.dumps({"image": words[0], "options": valued, "argv": arguments}))
     try:
         main(words[1:])
@@ -128,7 +159,13 @@ def main(words):
     if name == "docker":
         docker(arguments)
         return
+    if name == "python3" and arguments[0] == "-c" and "huggingface_hub" not in arguments[1]:
+        checked = subprocess.run([sys.executable, *arguments], check=False)  # the script's own check
+        sys.exit(checked.returncode)
     step, arguments = ("compile", arguments) if name == "trtllm-build" else which(arguments)
+    if step == "ask":
+        print("== a container's greeting ==\n" + os.environ.get("FAKE_COMMIT", "0" * 40))
+        return
     with Path(os.environ["FAKE_CALLS"]).open("a") as calls:
         calls.write(f"{step}\n")
     run(step, arguments[2] if step == "fetch" else parse(step, arguments))

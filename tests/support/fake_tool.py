@@ -43,7 +43,9 @@ if os.environ.get("FAKE_FAIL", NONE) in text:
     sys.exit("the tool's own words")
 if kill_before and kill_before in text:
     os.killpg(0, signal.SIGKILL)
-if "snapshot_download" in text:
+if "model_info" in text:
+    print("== a container's greeting ==\n0123456789abcdef0123456789abcdef01234567")
+elif "snapshot_download" in text:
     put("source.partial", {"config.json": "{}", "model.safetensors": "weights", "tokenizer.json": "{}"})
 elif "convert_checkpoint" in text or "quantize.py" in text:
     ranks = {f"rank{rank}.safetensors": "weights" for rank in range(2)}

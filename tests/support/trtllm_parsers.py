@@ -293,3 +293,21 @@ def convert_parser() -> argparse.ArgumentParser:
     ):
         parser.add_argument(f"--{name}", action="store_true")
     return parser
+
+
+def lora_parser() -> argparse.ArgumentParser:
+    """examples/hf_lora_convert.py at 05316d33."""
+    parser = argparse.ArgumentParser(prog="hf_lora_convert.py", allow_abbrev=False)
+    parser.add_argument("--out-dir", "-o", required=True)
+    parser.add_argument("--in-file", "-i", required=True)
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--storage-type", choices=("float32", "float16", "bfloat16"))
+    return parser
+
+
+def tokenizer_info_parser() -> argparse.ArgumentParser:
+    """examples/generate_xgrammar_tokenizer_info.py at 7ed07f06."""
+    parser = argparse.ArgumentParser(prog="generate_xgrammar_tokenizer_info.py", allow_abbrev=False)
+    parser.add_argument("--model_dir", required=True)
+    parser.add_argument("--output_dir", required=True)
+    return parser

@@ -1,9 +1,11 @@
 """Keys of finished steps: a key holds everything that changes the product, so that equal keys mean equal
 products.
 
-A step's key digests its arguments, what it must hold, the tools that make it (TensorRT-LLM, TensorRT, GPU, or
-modelopt), the calibration text, and the keys of the steps whose products it reads. Weights enter by the
-commit they are fetched at, or by their content.
+A key has two parts. The static one digests what is known when a build is decided: arguments, what the product
+must hold, the tools that make it (TensorRT-LLM, TensorRT, GPU), the calibration text, and the same of the
+steps whose products it reads. The other names what only the machine that builds can tell: the commit or
+content of the weights and adapters, and the packages that quantise on the CPU. ``build_engines.sh`` computes
+the same keys with ``sha256sum``, so that a build may go on in either way.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,28 @@ from trtbuild.build.commands import Command, Step
 from trtbuild.build.jobs import Job
 from trtbuild.catalog.versions import Container
 
-_SCHEMA = 1
+_SCHEMA = 2
 _MEMO = ".hashes.json"
-_CPU_TOOLS = ("nvidia-modelopt", "torch", "transformers")
+_CPU_PACKAGES = ("nvidia-modelopt", "torch", "transformers")
+SOURCE, CPU_TOOLS = "source", "cpu-tools"  # names of identities; an adapter's is loras/<name>
+
+
+@dataclass(frozen=True)
+class StaticKey:
+    """The part of a step's key that is known in advance.
+
+    Attributes:
+        digest: hexadecimal digits.
+        identities: names of what is told by the machine that builds, in the order in which they enter.
+    """
+
+    digest: str
+    identities: tuple[str, ...]
+
+    def full(self, known: Mapping[str, str]) -> str:
+        """The whole key, as hexadecimal digits."""
+        lines = [self.digest, *(known[name] for name in self.identities)]
+        return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def container_tools(container: Container, sm: str | None) -> dict[str, str]:
@@ -37,6 +58,41 @@ def container_tools(container: Container, sm: str | None) -> dict[str, str]:
     }
 
 
+def static_keys(job: Job, *, tools: Mapping[str, str]) -> tuple[StaticKey, ...]:
+    """The static part of every command's key.
+
+    Args:
+        tools: of ``container_tools``.
+    """
+    external = [SOURCE, *(f"loras/{name}" for name in sorted(job.loras))]
+    known = {name: StaticKey("", (name,)) for name in external}
+    if job.calibration is not None:
+        known["calibration"] = StaticKey(_digest(job.calibration.content), ())
+    keys = []
+    for command in job.commands:
+        parents = {name: known.get(name, StaticKey("", ())) for name in command.inputs}
+        if command.step is Step.FETCH:
+            parents[SOURCE] = known[SOURCE]
+        named = {name for parent in parents.values() for name in parent.identities}
+        if _on_cpu(command):
+            named.add(CPU_TOOLS)
+        digest = _digest(
+            {
+                "schema": _SCHEMA,
+                # The revision of a fetch is told by the identity of the weights: the commit that it names.
+                "argv": [word for word in command.argv if word != job.recipe.revision],
+                "facts": [asdict(fact) for fact in command.facts],
+                "expects": command.expects,
+                "tools": _tools(command, tools),
+                "parents": {name: parent.digest for name, parent in parents.items()},
+            }
+        )
+        key = StaticKey(digest, tuple(name for name in (*external, CPU_TOOLS) if name in named))
+        known[command.product] = key
+        keys.append(key)
+    return tuple(keys)
+
+
 def step_keys(
     job: Job, *, tools: Mapping[str, str], source: str, loras: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
@@ -47,31 +103,19 @@ def step_keys(
         source: identity of the weights: ``repository@commit``, or ``folder_identity``.
         loras: ``folder_identity`` of each adapter by name.
     """
-    known = {"source": source, **{f"loras/{name}": identity for name, identity in (loras or {}).items()}}
-    if job.calibration is not None:
-        known["calibration"] = _digest(job.calibration.content)
-    keys = []
-    for command in job.commands:
-        parents = {name: known.get(name, "") for name in command.inputs}
-        if command.step is Step.FETCH:
-            parents["source"] = source
-        key = _digest(
-            {
-                "schema": _SCHEMA,
-                "argv": command.argv,
-                "facts": [asdict(fact) for fact in command.facts],
-                "expects": command.expects,
-                "tools": _tools(command, tools),
-                "parents": parents,
-            }
-        )
-        known[command.product] = key
-        keys.append(key)
-    return tuple(keys)
+    known = {SOURCE: source, CPU_TOOLS: cpu_tools()}
+    known |= {f"loras/{name}": identity for name, identity in (loras or {}).items()}
+    return tuple(key.full(known) for key in static_keys(job, tools=tools))
+
+
+def cpu_tools() -> str:
+    """The packages that quantise on the CPU, with their versions."""
+    return " ".join(f"{name}=={_installed(name)}" for name in _CPU_PACKAGES)
 
 
 def folder_identity(folder: Path, memo_folder: Path) -> str:
-    """Digest of a folder's files by content. Hashes are remembered by path, size and time of change.
+    """Digest of a folder's files by content, as ``sha256sum * | sha256sum`` gives it for names in the order
+    of their bytes. Hashes are remembered by path, size and time of change.
 
     Args:
         memo_folder: where the hashes are remembered, outside ``folder``.
@@ -81,17 +125,17 @@ def folder_identity(folder: Path, memo_folder: Path) -> str:
         memo: dict[str, str] = json.loads(memo_path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         memo = {}
-    found = {}
+    lines = []
     for path in sorted(item for item in folder.iterdir() if item.is_file()):
         stat = path.stat()
         remembered = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
         memo[remembered] = memo.get(remembered) or file_sha256(path)
-        found[path.name] = memo[remembered]
+        lines.append(f"{memo[remembered]}  {path.name}\n")
     memo_folder.mkdir(parents=True, exist_ok=True)
     partial = memo_path.with_suffix(".partial")
     partial.write_text(json.dumps(memo), encoding="utf-8")
     partial.replace(memo_path)
-    return _digest(found)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def file_sha256(path: Path) -> str:
@@ -103,11 +147,13 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _on_cpu(command: Command) -> bool:
+    return command.step is Step.QUANTISE and not command.needs_gpu
+
+
 def _tools(command: Command, tools: Mapping[str, str]) -> Mapping[str, str]:
-    if command.step is Step.FETCH:
+    if command.step is Step.FETCH or _on_cpu(command):
         return {}
-    if command.step is Step.QUANTISE and not command.needs_gpu:
-        return {name: _installed(name) for name in _CPU_TOOLS}
     if command.step is Step.COMPILE:
         return tools
     return {name: version for name, version in tools.items() if name != "sm"}  # a checkpoint fits every GPU

@@ -34,6 +34,10 @@ from trtbuild.spec import Target
 EXAMPLES = "/app/tensorrt_llm/examples"  # in every trtllm container; TLLM docs/source/getting_started
 
 GUIDED_SINCE = "0.19.0"  # tensorrt_llm's parameter xgrammar_tokenizer_info_path
+TOKENIZER_INFO = "xgrammar_tokenizer_info.json"
+
+# A converted adapter: the rows that a request's lora_weights and lora_config take.
+LORA_FILES = ("model.lora_weights.npy", "model.lora_config.npy")
 
 # What a fetch takes. Pickled weights are left out by not being named.
 WEIGHT_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")
@@ -41,6 +45,14 @@ WEIGHT_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.
 _FETCH = (
     "import sys; from huggingface_hub import snapshot_download; "
     "snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir=sys.argv[3], allow_patterns=sys.argv[4:])"
+)
+
+FETCH_SECRETS = ("HF_TOKEN", "HF_ENDPOINT")  # taken from the environment by these names
+
+# Prints the commit that a revision of a repository names.
+ASK_COMMIT = (
+    "import sys; from huggingface_hub import model_info; "
+    "print(model_info(sys.argv[1], revision=sys.argv[2]).sha)"
 )
 
 
@@ -159,9 +171,7 @@ def llm_commands(
 
 def _fetch(repository: str, revision: str) -> Command:
     argv = ("python3", "-c", _FETCH, repository, revision, "source.partial", *WEIGHT_PATTERNS)
-    return Command(
-        Step.FETCH, argv, "source", ("config.json", "*.safetensors"), env=("HF_TOKEN", "HF_ENDPOINT")
-    )
+    return Command(Step.FETCH, argv, "source", ("config.json", "*.safetensors"), env=FETCH_SECRETS)
 
 
 def _rank_files(tp: int, suffix: str) -> tuple[str, ...]:
@@ -247,7 +257,7 @@ def _lora(name: str, llm: LlmPlan, examples: str) -> Command:
             *("--in-file", f"loras/{name}", "--out-dir", f"{product}.partial", "--storage-type", llm.dtype),
         ),
         product=product,
-        expects=("model.lora_weights.npy", "model.lora_config.npy"),
+        expects=LORA_FILES,
         inputs=(f"loras/{name}",),
     )
 
@@ -266,7 +276,7 @@ def _tokenizer_info(version: str, examples: str) -> Command:
             *("--model_dir", "source", "--output_dir", "tokenizer_info.partial"),
         ),
         product="tokenizer_info",
-        expects=("xgrammar_tokenizer_info.json",),
+        expects=(TOKENIZER_INFO,),
         inputs=("source",),
     )
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from trtbuild.build.checkpoints import read_checkpoint
 from trtbuild.build.commands import Step
 from trtbuild.build.jobs import Job
 from trtbuild.errors import ModelSourceError
@@ -18,14 +18,15 @@ from trtbuild.errors import ModelSourceError
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def pin_revision(
-    repository: str, revision: str, *, offline: bool = False, model_info: Callable[..., Any] | None = None
-) -> str:
+Ask = Callable[[str, str], str]
+"""Repository and revision → commit; raises ConnectionError with what the hub's client printed."""
+
+
+def pin_revision(repository: str, revision: str, *, ask: Ask, offline: bool = False) -> str:
     """Returns the commit that ``revision`` (branch, tag or commit) names on the hub.
 
     Args:
         offline: ask nobody; ``revision`` must then be a commit.
-        model_info: ``huggingface_hub.model_info``, replaced in tests.
 
     Raises:
         ModelSourceError: the hub cannot be asked, or has no such repository, or it is gated.
@@ -38,15 +39,18 @@ def pin_revision(
             f"fetch it elsewhere (hf download {repository} --local-dir FOLDER) and give --weights FOLDER",
             "name the commit with --revision",
         )
-    ask = model_info or _model_info()
     try:
-        return str(ask(repository, revision=revision).sha)
-    except Exception as error:
-        raise _translated(repository, revision, error) from error
+        return ask(repository, revision)
+    except ConnectionError as error:
+        raise _translated(repository, revision, str(error)) from error
 
 
-def pinned(job: Job, *, offline: bool = False, model_info: Callable[..., Any] | None = None) -> Job:
+def pinned(job: Job, *, ask: Ask, memo: Path | None = None, offline: bool = False) -> Job:
     """Returns ``job`` with its fetch at a commit; unchanged if it fetches nothing.
+
+    Args:
+        memo: file that remembers what was pinned, so that a build that goes on keeps its weights;
+            ``build_engines.sh`` reads and writes the same.
 
     Raises:
         ModelSourceError: see ``pin_revision``.
@@ -54,7 +58,18 @@ def pinned(job: Job, *, offline: bool = False, model_info: Callable[..., Any] | 
     revision = job.recipe.revision
     if revision is None:
         return job
-    commit = pin_revision(job.llm.source, revision, offline=offline, model_info=model_info)
+    asked = f"{job.llm.source} {revision} "
+    remembered = _read(memo)
+    if remembered.startswith(asked):
+        commit = remembered.removeprefix(asked)
+    else:
+        known = cached_commit(job.llm.source, revision) if offline or is_offline() else None
+        commit = known or pin_revision(job.llm.source, revision, ask=ask, offline=offline)
+        if memo is not None:
+            memo.parent.mkdir(parents=True, exist_ok=True)
+            partial = memo.with_suffix(".partial")
+            partial.write_text(f"{asked}{commit}\n", encoding="utf-8")
+            partial.replace(memo)
     commands = tuple(
         replace(command, argv=tuple(commit if word == revision else word for word in command.argv))
         if command.step is Step.FETCH
@@ -64,15 +79,43 @@ def pinned(job: Job, *, offline: bool = False, model_info: Callable[..., Any] | 
     return replace(job, commands=commands, recipe=replace(job.recipe, revision=commit))
 
 
+def from_cache(job: Job) -> Job:
+    """Returns a pinned ``job`` that takes its weights from the local hub cache where they are whole there."""
+    commit = job.recipe.revision
+    snapshot = cached_snapshot(job.llm.source, commit) if commit is not None else None
+    if snapshot is None:
+        return job
+    try:
+        read_checkpoint(snapshot)
+    except ModelSourceError:
+        return job  # a download that was never finished
+    return replace(job, folder=snapshot, commands=tuple(c for c in job.commands if c.step is not Step.FETCH))
+
+
+def cached_commit(repository: str, revision: str, *, cache: Path | None = None) -> str | None:
+    """The commit that a revision named when it was last fetched into the local hub cache; None: never."""
+    reference = _cached(repository, cache) / "refs" / revision
+    return _read(reference) or None
+
+
 def cached_snapshot(repository: str, revision: str, *, cache: Path | None = None) -> Path | None:
     """The folder of a model in the local hub cache, None if it is not there; nothing is asked of the
     network.
     """
-    folder = (cache or _cache_folder()) / f"models--{repository.replace('/', '--')}"
-    reference = folder / "refs" / revision
-    commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
-    snapshot = folder / "snapshots" / commit
+    commit = cached_commit(repository, revision, cache=cache) or revision
+    snapshot = _cached(repository, cache) / "snapshots" / commit
     return snapshot if (snapshot / "config.json").is_file() else None
+
+
+def _cached(repository: str, cache: Path | None) -> Path:
+    return (cache or _cache_folder()) / f"models--{repository.replace('/', '--')}"
+
+
+def _read(path: Path | None) -> str:
+    try:
+        return "" if path is None else path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def is_offline() -> bool:
@@ -85,30 +128,20 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub")
 
 
-def _model_info() -> Callable[..., Any]:
-    try:
-        from huggingface_hub import model_info
-    except ImportError as error:
-        raise ModelSourceError(
-            "fetching needs the package huggingface_hub", "pip install 'trtbuild[build]'"
-        ) from error
-    return model_info
-
-
-def _translated(repository: str, revision: str, error: Exception) -> ModelSourceError:
-    """The hub's errors by the names of their classes, so that none of its versions is needed for them."""
-    names = {cls.__name__ for cls in type(error).__mro__}
-    if "GatedRepoError" in names:
+def _translated(repository: str, revision: str, printed: str) -> ModelSourceError:
+    """The errors of the hub's client by the names of their classes, which its last lines hold."""
+    if "GatedRepoError" in printed:
         return ModelSourceError(
             f"{repository} is gated", "accept its licence on the hub and put a token into HF_TOKEN"
         )
-    if "RepositoryNotFoundError" in names:
+    if "RepositoryNotFoundError" in printed:
         return ModelSourceError(
             f"the hub has no repository {repository}, or it is private", "check the name", "set HF_TOKEN"
         )
-    if "RevisionNotFoundError" in names:
+    if "RevisionNotFoundError" in printed:
         return ModelSourceError(f"{repository} has no revision {revision!r}", "--revision main")
+    last = printed.strip().splitlines()[-1:] or ["no answer"]
     return ModelSourceError(
-        f"the hub cannot be asked about {repository}: {type(error).__name__}: {error}",
+        f"the hub cannot be asked about {repository}: {last[0]}",
         f"fetch it elsewhere (hf download {repository} --local-dir FOLDER) and give --weights FOLDER",
     )

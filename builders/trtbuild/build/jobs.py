@@ -16,12 +16,12 @@ from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibra
 from trtbuild.build.checkpoints import Checkpoint, expected_checkpoint, read_checkpoint
 from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
 from trtbuild.build.flags import CALIBRATED_FORMATS
-from trtbuild.build.groups import choose_group
 from trtbuild.build.routes import hub_checkpoint, note_for_sibling, route
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import BuildError, CatalogError, ModelSourceError
 from trtbuild.plan.architecture import from_hf_config, from_record
+from trtbuild.plan.groups import choose_group
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import LlmSpec, Target, check_model_name
 
@@ -57,7 +57,17 @@ class JobOptions:
     @classmethod
     def of(cls, spec: LlmSpec) -> JobOptions:
         """What a deployment's description decides of a build."""
-        return cls(calibrate=spec.calibrate or spec.calibration is not None, calibration=spec.calibration)
+        return cls(
+            revision=spec.revision,
+            calibrate=spec.calibrate or spec.calibration is not None,
+            calibration=spec.calibration,
+            calibration_field=spec.calibration_field,
+            calibration_samples=spec.calibration_samples,
+            calibration_tokens=spec.calibration_tokens,
+            loras=spec.loras,
+            guided=spec.guided,
+            on_cpu=spec.on_cpu,
+        )
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Here:
         if command.step is Step.FETCH:
             return _missing("huggingface_hub")
         if command.step is Step.QUANTISE and not command.needs_gpu:
-            return _missing("torch") or _missing("modelopt") or _missing("transformers")
+            return cpu_quantiser_problem()
         return self._wrong_trtllm() or _missing_tool(command) or _wrong_gpu(self.sm)
 
     def _wrong_trtllm(self) -> str | None:
@@ -167,6 +167,11 @@ class Container:
         return f"trtbuild-{command.label}-{digest}"
 
 
+def cpu_quantiser_problem() -> str | None:
+    """Why this machine cannot quantise on its CPU; None: it can."""
+    return _missing("torch") or _missing("modelopt") or _missing("transformers")
+
+
 def _missing(module: str) -> str | None:
     if importlib.util.find_spec(module) is not None:
         return None
@@ -177,7 +182,11 @@ def _missing_tool(command: Command) -> str | None:
     if command.argv[0] != "python3":
         return None if shutil.which(command.argv[0]) else f"{command.argv[0]} is not on PATH"
     script = Path(command.argv[1])
-    return None if script.is_file() else f"{script} is not there; name the folder with --examples"
+    return (
+        None
+        if script.is_file()
+        else f"{script} is not there: this machine has TensorRT-LLM without its examples"
+    )
 
 
 def _wrong_gpu(sm: str | None) -> str | None:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trtbuild.build.cache import container_tools, folder_identity, step_keys
+from trtbuild.build.cache import CPU_TOOLS, container_tools, cpu_tools, folder_identity, step_keys
 from trtbuild.build.checkpoints import Checkpoint, read_checkpoint
-from trtbuild.build.fetch import pinned
-from trtbuild.build.groups import fits
+from trtbuild.build.commands import ASK_COMMIT, FETCH_SECRETS, Command, Step
+from trtbuild.build.fetch import Ask, from_cache, pinned
 from trtbuild.build.jobs import Job, JobOptions, plan_job
 from trtbuild.build.places import Container, Here, Place
 from trtbuild.build.routes import route
-from trtbuild.build.steps import BuildResult, StepEvent, run_job
+from trtbuild.build.steps import BuildResult, StepEvent, choose_place, run_job
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.versions import Container as ContainerRow
 from trtbuild.catalog.versions import find_container
 from trtbuild.errors import BuildError
 from trtbuild.plan.architecture import from_hf_config
+from trtbuild.plan.groups import fits
 from trtbuild.plan.model import LlmPlan, Plan
 from trtbuild.spec import Target
+
+_ASK_TIMEOUT_S = 300  # the container's image may have to be started cold
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,15 @@ class BuildSettings:
     places: Sequence[Place] | None = None
 
 
+@dataclass(frozen=True)
+class Built:
+    """A build that was brought up to date: what was decided, what became of its steps, the last one's key."""
+
+    job: Job
+    result: BuildResult
+    key: str
+
+
 def build_model(
     llm: LlmPlan,
     plan: Plan,
@@ -46,23 +59,33 @@ def build_model(
     *,
     on_event: Callable[[StepEvent], None] | None = None,
     on_line: Callable[[str], None] | None = None,
-) -> BuildResult:
+) -> Built:
     """Brings one model's build up to date; steps that no place takes are left for the script.
 
     Raises:
         BuildError, CatalogError, ModelSourceError: it cannot be built, or a step failed.
     """
-    job = pinned(decide(llm, plan, settings), offline=settings.offline)
     work = settings.build_dir / llm.name
-    return run_job(
+    places = settings.places if settings.places is not None else default_places(plan)
+    job = from_cache(
+        pinned(
+            decide(llm, plan, settings),
+            memo=work / "source.pin",
+            offline=settings.offline,
+            ask=_asked_in(places, work),
+        )
+    )
+    keys, source = _keys(job, plan, work)
+    result = run_job(
         job,
-        _keys(job, plan, work),
+        keys,
         work=work,
-        places=settings.places if settings.places is not None else default_places(plan),
+        places=places,
         check_source=lambda folder: check_source(folder, job, plan),
         on_event=on_event,
         on_line=on_line,
     )
+    return Built(job, result, keys[-1] if keys else source)
 
 
 def dry_run(llm: LlmPlan, plan: Plan, settings: BuildSettings) -> list[list[str]]:
@@ -141,10 +164,46 @@ def _container(plan: Plan) -> ContainerRow:
     return find_container(plan.container)
 
 
-def _keys(job: Job, plan: Plan, work: Path) -> tuple[str, ...]:
-    if job.folder is not None:
-        source = folder_identity(job.folder, work)
-    else:
+def _asked_in(places: Sequence[Place], work: Path) -> Ask:
+    """Asks the hub where the fetch will run: with the client, the network and the token of that place."""
+
+    def ask(repository: str, revision: str) -> str:
+        command = Command(
+            Step.FETCH, ("python3", "-c", ASK_COMMIT, repository, revision), "source", (), env=FETCH_SECRETS
+        )
+        place, why = choose_place(command, places)
+        if place is None:
+            raise ConnectionError(why)
+        work.mkdir(parents=True, exist_ok=True)
+        place.sweep(command, work)
+        try:
+            answer = subprocess.run(
+                place.argv(command, work),
+                env=place.environment(command),
+                capture_output=True,
+                text=True,
+                timeout=_ASK_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConnectionError(f"no answer in {_ASK_TIMEOUT_S} s") from error
+        words = answer.stdout.split()
+        if answer.returncode != 0 or not words:
+            raise ConnectionError(answer.stderr)
+        return words[-1]  # a container greets first
+
+    return ask
+
+
+def _keys(job: Job, plan: Plan, work: Path) -> tuple[tuple[str, ...], str]:
+    """A key for each command, and the identity of the weights."""
+    if job.recipe.revision is not None:
         source = f"{job.llm.source}@{job.recipe.revision}"
+    else:
+        assert job.folder is not None
+        source = folder_identity(job.folder, work)
+    work.mkdir(parents=True, exist_ok=True)
     loras = {name: folder_identity(folder, work) for name, folder in job.loras.items()}
-    return step_keys(job, tools=container_tools(_container(plan), plan.gpu.sm), source=source, loras=loras)
+    (work / CPU_TOOLS).write_text(f"{cpu_tools()}\n", encoding="utf-8")  # for a script that goes on elsewhere
+    tools = container_tools(_container(plan), plan.gpu.sm)
+    return step_keys(job, tools=tools, source=source, loras=loras), source

@@ -96,7 +96,7 @@ def run_job(
             if _is_cached(work, command, key):
                 tell(StepEvent(command, "cached"))
                 continue
-            place, why = _choose(command, places)
+            place, why = choose_place(command, places)
             if place is None or left:
                 left = left or why
                 tell(_adopt_or_leave(work, command, key, left))
@@ -166,7 +166,8 @@ def _is_cached(work: Path, command: Command, key: str) -> bool:
     return recorded == key and is_whole(work / command.product, command)
 
 
-def _choose(command: Command, places: Sequence[Place]) -> tuple[Place | None, str]:
+def choose_place(command: Command, places: Sequence[Place]) -> tuple[Place | None, str]:
+    """The first place that takes a command; None, and the reasons of all, if none does."""
     reasons = []
     for place in places:
         why = place.refuses(command)

@@ -25,14 +25,19 @@ if TYPE_CHECKING:
 @click.option(
     "--names", type=click.Choice(["own", "classic"]), default="own", help="classic: NVIDIA's model names."
 )
-def build_command(output: Path, names: str, dry_run: bool, as_json: bool, **flags: Any) -> None:
-    """Write the model repository of a deployment. The default command: `trtbuild --model NAME …`."""
+def build_command(
+    output: Path, names: str, build: bool | None, dry_run: bool, as_json: bool, **flags: Any
+) -> None:
+    """Write the model repository of a deployment, and compile its engines where the GPU is here.
+
+    The default command: `trtbuild --model NAME …`.
+    """
     spec = read_spec(flags)
+    from trtbuild.compiling import work_folder
     from trtbuild.prepare import prepare
 
-    write(
-        prepare(spec, names=cast("NameScheme", names)), output, names=names, dry_run=dry_run, as_json=as_json
-    )
+    prepared = prepare(spec, names=cast("NameScheme", names), build_dir=work_folder(output), build=build)
+    write(prepared, output, names=names, dry_run=dry_run, as_json=as_json)
 
 
 def write(
@@ -44,7 +49,8 @@ def write(
     as_json: bool,
     leave: Collection[str] = (),
 ) -> None:
-    """Shows a prepared deployment, refuses it or writes it, and says what comes next."""
+    """Shows a prepared deployment, refuses it or writes and builds it, and says what comes next."""
+    from trtbuild.cli.engines import build_here, show_commands
     from trtbuild.cli.plan_view import print_plan, refuse_unless_it_fits
     from trtbuild.generate import generate
 
@@ -59,10 +65,15 @@ def write(
             answer |= {"dry_run": True, "would_write": report}
             if not as_json:
                 click.echo(f"would write {output}: {', '.join(report)}")
+            answer["commands"] = show_commands(prepared, output, as_json=as_json)
             return
         answer |= {"repository": str(report.repo), "written": report.written, "unchanged": report.unchanged}
         if not as_json:
             _say_what_was_done(report)
+        if prepared.builds:
+            answer["build"] = []
+            build_here(prepared, report.repo, names=names, answer=answer["build"], as_json=as_json)
+        elif not as_json:
             _say_what_comes_next(prepared, output)
     finally:
         if as_json:

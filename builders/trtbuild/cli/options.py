@@ -27,7 +27,15 @@ _MODEL_FLAGS = {
     "tp": "tp",
     "calibrate": "calibrate",
     "calibration": "calibration",
+    "calibration_field": "calibration_field",
+    "calibration_samples": "calibration_samples",
+    "calibration_tokens": "calibration_tokens",
+    "on_cpu": "on_cpu",
+    "revision": "revision",
+    "loras": "loras",
+    "guided": "guided",
 }
+_OF_ONE_MODEL = ("name", "weights", "revision", "loras")
 
 
 class PathType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
@@ -43,7 +51,24 @@ class PathType(click.ParamType):  # type: ignore[type-arg]  # generic from click
         return Path(value)
 
 
+class NamedFolder(click.ParamType):  # type: ignore[type-arg]  # as above
+    """``NAME=FOLDER``, as a pair."""
+
+    name = "name=folder"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        from pathlib import Path
+
+        name, equals, folder = str(value).partition("=")
+        if not name or not equals or not folder:
+            self.fail(f"{value!r} is not NAME=FOLDER", param, ctx)
+        return name, str(Path(folder).expanduser().absolute())
+
+
 POSITIVE = click.IntRange(min=1)
+NAMED_FOLDER = NamedFolder()
 FOLDER = PathType()
 DEFAULT_OUTPUT = "model_repo"
 
@@ -86,6 +111,35 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             metavar="FILE",
             help="JSONL or text to calibrate on (so --calibrate); default: the shipped texts.",
         ),
+        _option("--calibration-field", metavar="NAME", help="Its field with the text; default: found."),
+        _option(
+            "--calibration-samples",
+            type=POSITIVE,
+            metavar="N",
+            help="Texts; AWQ is cut to 32 by TensorRT-LLM.",
+        ),
+        _option("--calibration-tokens", type=POSITIVE, metavar="N", help="Longest part of a text (512)."),
+        _option(
+            "--on-cpu",
+            is_flag=True,
+            default=None,
+            help="Quantise with modelopt on this CPU (extra build), not in the container.",
+        ),
+        _option("--revision", metavar="REV", help="Branch, tag or commit of the weights on the hub (main)."),
+        _option(
+            "--lora",
+            "loras",
+            type=NAMED_FOLDER,
+            multiple=True,
+            metavar="NAME=FOLDER",
+            help="A LoRA adapter (PEFT) to convert; target engine.",
+        ),
+        _option(
+            "--guided",
+            is_flag=True,
+            default=None,
+            help="Prepare guided decoding; target engine, 0.19 and later.",
+        ),
     ],
     "where": [
         _option("--gpu", metavar="NAME", help="GPU to plan for; default: the one here, else l4."),
@@ -95,6 +149,7 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
         _option(
             "--container", metavar="RELEASE", help="Triton release such as 25.10; default: newest that fits."
         ),
+        _option("--trtllm", metavar="VERSION", help="Instead: TensorRT-LLM such as 1.0.0."),
     ],
     "size": [
         _option("--max-input", type=POSITIVE, metavar="TOKENS", help="Longest prompt (2048)."),
@@ -121,7 +176,13 @@ def spec_options(command: Command) -> Command:
 def output_options(command: Command) -> Command:
     """Adds what every command that writes a repository takes."""
     command.params += [
-        _option("--dry-run", is_flag=True, help="Plan and check everything, write nothing."),
+        _option(
+            "--build/--no-build",
+            "build",
+            default=None,
+            help="Run the build's steps that this machine can; default: where the planned GPU is.",
+        ),
+        _option("--dry-run", is_flag=True, help="Plan and check, print the build's commands, write nothing."),
         _option("--json", "as_json", is_flag=True, help="The plan and what was written, as JSON."),
     ]
     return command
@@ -140,7 +201,8 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
         for option in group
         if option.name
     }
-    whole = {key: taken[key] for key in ("gpu", "target", "container") if taken[key] is not None}
+    taken["loras"] = dict(taken["loras"]) or None
+    whole = {key: taken[key] for key in ("gpu", "target", "container", "trtllm") if taken[key] is not None}
     per_model = {key: taken[flag] for flag, key in _MODEL_FLAGS.items() if taken[flag] is not None}
     stray = [flag for flag in _MODEL_FLAGS if taken[flag] is not None]
 
@@ -155,10 +217,8 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
         raise click.UsageError(f"{_flags(stray)} describes a model: give --model NAME too.")
     if not taken["models"] and not taken["pipelines"]:
         raise click.UsageError("say what shall run: --model NAME (see `trtbuild models`), or --spec FILE.")
-    if len(taken["models"]) > 1 and {"name", "weights"} & per_model.keys():
-        raise click.UsageError(
-            "--name and --weights belong to one --model; describe several in a --spec file."
-        )
+    if len(taken["models"]) > 1 and (alone := [flag for flag in _OF_ONE_MODEL if flag in per_model]):
+        raise click.UsageError(f"{_flags(alone)} belongs to one --model; describe several in a --spec file.")
     from pathlib import Path
 
     from trtbuild.errors import SpecError
@@ -183,7 +243,7 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
 
 def _in_flags(message: str) -> str:
     """A message about the spec in the words of the command line: ``--name`` for ``models[0].name``."""
-    flags = {key: flag for flag, key in _MODEL_FLAGS.items()} | {"model": "model"}
+    flags = {key: flag for flag, key in _MODEL_FLAGS.items()} | {"model": "model", "loras": "lora"}
 
     def flag(path: re.Match[str]) -> str:
         return "--" + flags[path[1]].replace("_", "-")
@@ -196,8 +256,10 @@ def _override(path: Path, whole: dict[str, str]) -> DeploymentSpec:
     from trtbuild.specfile import load_spec
 
     spec = load_spec(path)
+    if {"container", "trtllm"} & whole.keys():  # one of them takes the place of the other
+        spec = spec.model_copy(update={"container": None, "trtllm": None})
     return DeploymentSpec.model_validate({**dict(spec), **whole}) if whole else spec
 
 
 def _flags(names: list[str]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in names)
+    return ", ".join("--" + name.replace("_", "-").replace("loras", "lora") for name in names)

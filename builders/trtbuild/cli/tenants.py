@@ -18,13 +18,14 @@ _REPO = click.argument("repo", type=FOLDER, default=DEFAULT_OUTPUT)
 @output_options
 @click.command("add")
 @_REPO
-def add_command(repo: Path, dry_run: bool, as_json: bool, **flags: Any) -> None:
+def add_command(repo: Path, build: bool | None, dry_run: bool, as_json: bool, **flags: Any) -> None:
     """Add models to a repository; what it holds already stays byte for byte."""
     spec = read_spec(flags)
+    from trtbuild.compiling import work_folder
     from trtbuild.tenants import Repository, prepare_addition
 
     repository = Repository.open(repo)
-    prepared = prepare_addition(repository, spec)
+    prepared = prepare_addition(repository, spec, build_dir=work_folder(repository.path), build=build)
     names = repository.manifest.names
     leave = [model.name for model in repository.plan.models]
     write(prepared, repo, names=names, dry_run=dry_run, as_json=as_json, leave=leave)

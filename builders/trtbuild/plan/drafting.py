@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trtbuild.build.groups import TPS, choose_group, heads_fit, misfit_in, quantised_linears, ways_out
 from trtbuild.catalog.formats import Format, find_format, find_kv_dtype, format_support
 from trtbuild.catalog.gpus import Gpu
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
 from trtbuild.plan import constants
 from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.draft import Draft
+from trtbuild.plan.groups import TPS, choose_group, heads_fit, misfit_in, quantised_linears, ways_out
 from trtbuild.plan.kv import LOCAL_TOKENS_PER_BLOCK, kv_bytes_per_token, local_kv_bytes_per_token
 from trtbuild.plan.model import Finding
 from trtbuild.plan.sources import ModelSource

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trtbuild.build.checkpoints import Checkpoint
-from trtbuild.build.groups import choose_group
 from trtbuild.catalog.formats import Format, find_format
-from trtbuild.catalog.gpus import Gpu, all_gpus, unlisted_gpu
+from trtbuild.catalog.gpus import Gpu
 from trtbuild.catalog.versions import Container, find_container
 from trtbuild.plan.architecture import Architecture
+from trtbuild.plan.device import planned_gpu
+from trtbuild.plan.groups import choose_group
 from trtbuild.plan.model import Finding, LlmPlan, Plan
 from trtbuild.plan.sources import default_name
 from trtbuild.preflight.host import BuildHost
@@ -38,14 +39,8 @@ class Context:
 
     @property
     def gpu(self) -> Gpu | None:
-        """The catalogue's row of the planned GPU, or what the plan itself knows; None for a CPU."""
-        planned = self.plan.gpu
-        if planned.sm is None:
-            return None
-        for gpu in all_gpus():
-            if gpu.name == planned.name:
-                return gpu
-        return unlisted_gpu(name=planned.name, nvidia_smi_bytes=planned.memory_bytes, sm=planned.sm)
+        """The planned GPU; None for a CPU."""
+        return planned_gpu(self.plan)
 
     @property
     def container(self) -> Container | None:

@@ -18,11 +18,20 @@ class BuildHost:
         ram_bytes: memory that this process may use.
         disk_free_bytes: free on the file system of the build folder.
         driver: NVIDIA driver version.
+        build_dir: where it is built.
     """
 
     ram_bytes: int | None = None
     disk_free_bytes: int | None = None
     driver: str | None = None
+    build_dir: Path | None = None
+
+    def held_bytes(self, model: str) -> int:
+        """What an earlier build of a model has on the disk already."""
+        if self.build_dir is None:
+            return 0
+        files = (path for path in (self.build_dir / model).rglob("*") if not path.is_symlink())
+        return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def read_build_host(build_dir: Path, *, ram_bytes: int | None) -> BuildHost:
@@ -30,7 +39,7 @@ def read_build_host(build_dir: Path, *, ram_bytes: int | None) -> BuildHost:
     folder = build_dir.absolute()
     while not folder.exists():
         folder = folder.parent
-    return BuildHost(ram_bytes, shutil.disk_usage(folder).free, _driver())
+    return BuildHost(ram_bytes, shutil.disk_usage(folder).free, _driver(), build_dir)
 
 
 def _driver() -> str | None:

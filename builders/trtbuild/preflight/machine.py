@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
 
+from trtbuild.build.jobs import JobOptions, plan_job
 from trtbuild.catalog.versions import Container, containers
+from trtbuild.errors import TrtbuildError
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject, gib
 from trtbuild.spec import Target
@@ -49,14 +52,14 @@ def check_disk(subject: Subject) -> Iterator[Finding]:
     source, product = _source_bytes(subject), subject.llm.weights_bytes * subject.llm.tp
     copies = 2 if subject.context.plan.target is Target.ENGINE else 1  # checkpoint and engine
     need = source + copies * product + _DISK_MARGIN_BYTES
-    if host.disk_free_bytes < need:
+    if host.disk_free_bytes + host.held_bytes(subject.llm.name) < need:
         yield subject.finding(
             "host.disk",
             "error",
             f"weights {gib(source)} + checkpoint{' and engine' if copies == 2 else ''} "
             f"{gib(copies * product)} + "
             f"{gib(_DISK_MARGIN_BYTES)} = {gib(need)}, and {gib(host.disk_free_bytes)} are free",
-            f"free {gib(need - host.disk_free_bytes)}",
+            f"free {gib(need - host.held_bytes(subject.llm.name) - host.disk_free_bytes)}",
             "build on another file system",
         )
 
@@ -102,7 +105,15 @@ def _branch(version: str) -> int:
 
 
 def _source_bytes(subject: Subject) -> int:
-    """Weights as fetched: the folder's own size where it is known, else 2 bytes a parameter."""
+    """Weights as fetched: the folder's own size where it is known, those of the plan for a checkpoint that is
+    published in the format, else 2 bytes a parameter.
+    """
     if subject.checkpoint is not None:
         return subject.checkpoint.size_bytes
+    plan, llm = subject.context.plan, subject.llm
+    options = JobOptions.of(subject.spec) if subject.spec is not None else None
+    with suppress(TrtbuildError):
+        recipe = plan_job(llm, target=plan.target, version=plan.trtllm_version or "0", options=options).recipe
+        if recipe.source_quant is not None or (recipe.method == "direct" and subject.format.bits < 16):
+            return llm.weights_bytes * llm.tp
     return 2 * subject.architecture.params

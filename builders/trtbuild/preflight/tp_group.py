@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtbuild.build.groups import TPS, heads_fit, misfit_in, misfit_out, quantised_linears, ways_out
 from trtbuild.catalog.versions import version_key
 from trtbuild.plan.architecture import Linear
+from trtbuild.plan.groups import TPS, heads_fit, misfit_in, misfit_out, quantised_linears, ways_out
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Severity, Subject
 

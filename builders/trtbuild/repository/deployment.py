@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from trtbuild.build.jobs import JobOptions
+from dataclasses import dataclass
+
+from trtbuild.build.commands import ASK_COMMIT, LORA_FILES, TOKENIZER_INFO
+from trtbuild.build.jobs import Job, JobOptions, plan_job
 from trtbuild.build.script import ScriptedModel, scripted_model
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.model import LlmPlan, Plan
@@ -10,6 +13,7 @@ from trtbuild.plan.sources import default_name
 from trtbuild.repository import launch
 from trtbuild.repository.llm import TOKENIZER_FILES
 from trtbuild.repository.names import LlmNames, NameScheme, llm_names
+from trtbuild.repository.products import Products
 from trtbuild.repository.render import render
 from trtbuild.server_options import RESTRICTED
 from trtbuild.spec import DeploymentSpec, Target
@@ -27,14 +31,20 @@ def deployment_files(
     """
     llms = [(llm, llm_names(llm.name, scheme)) for llm in plan.llms]
     common = {"plan": plan, "container": container}
-    builds = _builds(plan.target, spec, container, llms)
+    builds = _builds(plan, spec, container, llms)
     files = {"README.md": render("deployment/README.md.j2", llms=llms, builds=builds, **common)}
     if plan.target is not Target.LOCAL:
         files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=bool(plan.visions), **common)
         files["launch.sh"] = _launch(plan, container, llms)
     if builds:  # none for a repository of vision models alone
         script = render(
-            "deployment/build_engines.sh.j2", models=builds, tokenizer_files=TOKENIZER_FILES, **common
+            "deployment/build_engines.sh.j2",
+            builds=builds,
+            tokenizer_files=TOKENIZER_FILES,
+            lora_files=LORA_FILES,
+            tokenizer_info=TOKENIZER_INFO,
+            ask_commit=ASK_COMMIT,
+            **common,
         )
         files["build_engines.sh"] = script
     return files
@@ -67,18 +77,32 @@ def _launch(plan: Plan, container: Container, llms: Named) -> str:
     )
 
 
-def _builds(target: Target, spec: DeploymentSpec, container: Container, llms: Named) -> list[ScriptedModel]:
-    if target is Target.LOCAL:
+@dataclass(frozen=True)
+class _Build:
+    """One language model of ``build_engines.sh``: its steps, and where the products go."""
+
+    model: ScriptedModel
+    products: Products
+
+    @property
+    def job(self) -> Job:
+        return self.model.job
+
+
+def _builds(plan: Plan, spec: DeploymentSpec, container: Container, llms: Named) -> list[_Build]:
+    if plan.target is Target.LOCAL:
         return []
     options = {llm.name or default_name(llm.model): JobOptions.of(llm) for llm in spec.models}
-    return [
-        scripted_model(
+    builds = []
+    for llm, names in llms:
+        job = plan_job(
             llm,
-            container,
-            target=target,
-            tokenizer=f"{names.front}/1/tokenizer",
-            engine=f"{names.engine}/1",
-            options=options.get(llm.name, JobOptions()),
+            target=plan.target,
+            version=container.trtllm,
+            options=options.get(llm.name),
+            examples=container.paths.examples,
         )
-        for llm, names in llms
-    ]
+        builds.append(
+            _Build(scripted_model(job, container, plan.gpu.sm), Products.of(job, names, plan.target))
+        )
+    return builds

@@ -12,7 +12,15 @@ from trtbuild.repository.manifest import Manifest
 from trtbuild.repository.names import llm_names
 
 # What a build puts into an engine's version folder.
-PRODUCTS = ("1/config.json", "1/rank*", "1/quant_cfg.json", "1/lora/*", "1/checkpoint/*", "1/checkpoint.key")
+PRODUCTS = (
+    "1/config.json",
+    "1/rank*",
+    "1/quant_cfg.json",
+    "1/lora/*/*",
+    "1/xgrammar_tokenizer_info.json",
+    "1/checkpoint/*",
+    "1/checkpoint.key",
+)
 
 
 @dataclass(frozen=True)
