@@ -87,7 +87,7 @@ def _new_answer() -> tuple[Any, asyncio.Event]:
 
 async def _ask(calls: Any) -> Any:
     made, done = _new_answer()
-    calls.start(made)
+    calls.start([made])
     await asyncio.wait_for(done.wait(), 20)
     return made
 

@@ -69,7 +69,8 @@ def _config(folder: Path, max_batch_size: int, parameters: Mapping[str, str]) ->
 
 
 def _write_front(folder: Path, tokenizer: Path, parameters: Mapping[str, str]) -> None:
-    config = _config(folder, 1, parameters)
+    config = _config(folder, 64, parameters)
+    config.dynamic_batching.SetInParent()
     inputs, outputs = own_tensors("llm_front")
     for side, rows in ((config.input, inputs), (config.output, outputs)):
         for row in rows:
