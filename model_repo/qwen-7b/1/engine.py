@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from typing import cast
 
 from . import http2
@@ -110,20 +111,21 @@ class Engine:
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: list[Answer] = []  # for the connection
 
-    def start(self, answer: Answer) -> None:
-        """Sends a prepared request to the engine."""
-        if answer.complete:
-            return
-        if not self._links or not self._links[-1].http.usable:
-            self._waiting.append(answer)
-            if self._connecting is None:
-                self._connecting = asyncio.get_running_loop().create_task(self._connect())
-            return
-        assert answer.prepared is not None
-        link = self._links[-1]
-        answer.call = _EngineCall(answer, self, link)
-        link.http.open(answer.call, answer.prepared.message)
-        link.flush()
+    def start(self, answers: Sequence[Answer]) -> None:
+        """Sends prepared requests to the engine, in one write."""
+        for answer in answers:
+            if answer.complete:
+                continue
+            if not self._links or not self._links[-1].http.usable:
+                self._waiting.append(answer)
+                continue
+            assert answer.prepared is not None
+            answer.call = _EngineCall(answer, self, self._links[-1])
+            self._links[-1].http.open(answer.call, answer.prepared.message)
+        if self._links:
+            self._links[-1].flush()
+        if self._waiting and self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     def cancel(self, answer: Answer) -> None:
         """Cancels the answer's call, if it has one."""
@@ -163,8 +165,8 @@ class Engine:
             reason = str(exc) or type(exc).__name__
         self._connecting = None
         waiting, self._waiting = self._waiting, []
+        if not reason:
+            self.start(waiting)
+            return
         for answer in waiting:
-            if reason:
-                self.failed(answer, http2.UNAVAILABLE, reason)
-            else:
-                self.start(answer)
+            self.failed(answer, http2.UNAVAILABLE, reason)

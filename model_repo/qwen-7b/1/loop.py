@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from .answer import CANCELLED, DEADLINE, Answer
@@ -37,11 +38,12 @@ class FrontLoop:
 
     def go_on(self, answer: Answer) -> None:
         """Sends the prepared request of an answer that is watched to the engine."""
-        self._loop.call_soon_threadsafe(self._engine.start, answer)
+        self._loop.call_soon_threadsafe(self._engine.start, [answer])
 
-    def start(self, answer: Answer, limit_s: float) -> None:
-        """Watches a new answer and sends its prepared request to the engine."""
-        self._loop.call_soon_threadsafe(self._start, answer, limit_s)
+    def start(self, ready: Sequence[tuple[Answer, float]]) -> None:
+        """Watches new answers, each with its deadline in seconds, and sends their requests to the engine."""
+        if ready:
+            self._loop.call_soon_threadsafe(self._start, ready)
 
     def fail(self, answer: Answer, message: str, code: str) -> None:
         """Ends an answer whose request did not reach the engine."""
@@ -63,9 +65,10 @@ class FrontLoop:
         self._sender.flush()
         await asyncio.sleep(0)
 
-    def _start(self, answer: Answer, limit_s: float) -> None:
-        self._watch(answer, limit_s)
-        self._engine.start(answer)
+    def _start(self, ready: Sequence[tuple[Answer, float]]) -> None:
+        for answer, limit_s in ready:
+            self._watch(answer, limit_s)
+        self._engine.start([answer for answer, _ in ready])
 
     def _watch(self, answer: Answer, limit_s: float) -> None:
         self._sender.watch(answer)

@@ -30,6 +30,7 @@ An output of config.pbtxt that is none of the front's own is taken from the engi
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,6 +55,7 @@ _OWN_OUTPUTS = frozenset(
     {"text_output", "token_ids", "finish_reason", "num_input_tokens", "num_output_tokens"}
 )
 _LOG_PROBS = ("cum_log_probs", "output_log_probs")
+_HELD_S = 0.002  # how long a prepared request waits for others that came with it; one alone does not wait
 _INLINE_BYTES = 4096  # a longer prompt is encoded in a thread of its own, so that others need not wait
 
 
@@ -74,17 +76,27 @@ class TritonPythonModel:
         self._exporter = Exporter(self._meter, pb_utils, args["model_name"])
 
     def execute(self, requests: Sequence[Any]) -> None:
-        """Takes requests in and returns at once; answers go through their response senders."""
+        """Takes requests in and returns at once; answers go through their response senders.
+
+        What came together goes to the engine together: tokens of the first would slow the taking of the last.
+        """
+        ready: list[tuple[Answer, float]] = []
+        begun_s = time.perf_counter()
         for request in requests:
             try:
-                self._take(request)
-            except Exception as exc:  # noqa: PERF203 - each request is answered, whatever befalls another
+                if (taken := self._take(request)) is not None:
+                    ready.append(taken)
+            except Exception as exc:
                 message, code = _described(exc)
                 error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))
                 response = pb_utils.InferenceResponse(output_tensors=[], error=error)
                 request.get_response_sender().send(
                     response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
                 )
+            if time.perf_counter() - begun_s > _HELD_S:
+                self._loop.start(ready)
+                ready, begun_s = [], time.perf_counter()
+        self._loop.start(ready)
 
     def finalize(self) -> None:
         """Ends what is live and the threads."""
@@ -92,7 +104,8 @@ class TritonPythonModel:
         self._loop.stop()
         self._exporter.stop()
 
-    def _take(self, request: Any) -> None:
+    def _take(self, request: Any) -> tuple[Answer, float] | None:
+        """The answer, ready for the engine, and its deadline in seconds; None if a thread prepares it."""
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         asked = read_request(tensors)
         limit_s = self._limit_s(request, asked)
@@ -103,10 +116,10 @@ class TritonPythonModel:
         )
         if size <= _INLINE_BYTES:
             self._prepare(answer)
-            self._loop.start(answer, limit_s)
-        else:
-            self._loop.watch(answer, limit_s)
-            self._encoders.submit(self._prepare_later, answer)
+            return answer, limit_s
+        self._loop.watch(answer, limit_s)
+        self._encoders.submit(self._prepare_later, answer)
+        return None
 
     @staticmethod
     def _limit_s(request: Any, asked: TextRequest) -> float:
