@@ -140,6 +140,46 @@ def test_configs_of_the_shape_that_people_write_are_silent(tmp_path, name):
     assert found(tmp_path) == []
 
 
+# What NVIDIA's pre-processing and post-processing of every version have in their code.
+NVIDIAS_POST = """import requests
+class TritonPythonModel:
+    def initialize(self, args):
+        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir, legacy=False, trust_remote_code=True)
+"""
+NVIDIAS_PRE = f"""{NVIDIAS_POST}
+    def load_images_from_urls(self, img_urls):
+        return [Image.open(requests.get(url, stream=True).raw) for url in img_urls]
+"""
+
+
+@pytest.mark.parametrize("version", ["0.12.0", "0.19.0", "1.2.0"])
+def test_nvidias_own_code_for_text_models_is_silent(tmp_path, version):
+    """No picture model is set, and the tokenizer's folder brings no code of its own."""
+    repo = nvidia(tmp_path / "repo", version, values={"tokenizer_dir": str(tmp_path / "llama")})
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama" / "tokenizer.json").write_text("{}")
+    (repo / "preprocessing" / "1" / "model.py").write_text(NVIDIAS_PRE)
+    (repo / "postprocessing" / "1" / "model.py").write_text(NVIDIAS_POST)
+    assert {rule for rule, _, _ in found(repo)} <= {"local-path"}
+    (tmp_path / "llama" / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "t.T"}}')
+    assert [rule for rule, _, _ in found(repo) if rule != "local-path"] == ["remote-code", "remote-code"]
+
+
+def test_nvidias_code_with_a_picture_model_fetches_addresses(tmp_path):
+    repo = nvidia(tmp_path, "0.19.0", values={"multimodal_model_path": "/models/llava"})
+    (repo / "preprocessing" / "1" / "model.py").write_text(NVIDIAS_PRE)
+    assert found(repo) == [("url-fetch", "preprocessing/1/model.py", 7)]
+
+
+def test_version_folders_that_wait_for_their_file(tmp_path):
+    """Hidden files and a README; a backend of one's own; a folder that names its backend."""
+    write(tmp_path, "net", 'backend: "onnxruntime"\n', {"1/.tmp": "", "1/README.md": "put it here"})
+    write(tmp_path, "own", 'backend: "mine"\ndefault_model_filename: "weights"\n', {"1/other": ""})
+    (tmp_path / "decode.dali" / "1").mkdir(parents=True)
+    (tmp_path / "decode.dali" / "1" / "model.bin").write_text("")
+    assert found(tmp_path) == []
+
+
 def test_a_batch_may_go_into_a_models_own_first_dimension(tmp_path):
     """triton-inference-server/server qa/L0_model_config has this as a repository that loads."""
     side = '{1} [ {{ name: "{2}" data_type: TYPE_FP32 dims: [ {0} ] }} ] '

@@ -88,14 +88,14 @@ def found_all(repo: Path, **options: str | None):
     return lint(repo, **options)
 
 
-def test_placeholders_in_strings_are_one_warning_a_file(tmp_path):
+def test_placeholders_in_strings_that_may_be_left_are_one_remark_a_file(tmp_path):
     repo = nvidia(
         tmp_path,
         "0.19.0",
         values={"max_beam_width": "${max_beam_width}", "decoding_mode": "${decoding_mode}"},
     )
     finding = only(repo)
-    assert (finding.rule, finding.severity) == ("unfilled-placeholder", "warning")
+    assert (finding.rule, finding.severity) == ("unfilled-placeholder", "info")
     assert finding.place.line == value_line(repo, "decoding_mode")  # the first of the two
     assert "decoding_mode, max_beam_width" in finding.found
 
@@ -481,3 +481,83 @@ def test_engines_that_do_not_fit_together(tmp_path):
         value_line(repo, "max_tokens_in_paged_kv_cache"),
     )
     assert "tensorrt_llm 26.0 = 26.0 GiB" in finding.found
+
+
+def test_a_config_in_the_version_folder(tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "config.pbtxt").write_text('backend: "onnxruntime"\n')
+    finding = only(tmp_path)
+    assert (finding.rule, finding.place.file) == ("no-config", "m")
+    assert finding.remedy == "move 1/config.pbtxt one folder up"
+
+
+def test_the_file_that_a_backend_loads_is_missing(tmp_path):
+    path = write(tmp_path, "m", '# the network\nbackend: "onnxruntime"\n', {"1/net.onnx": "x"})
+    assert found(tmp_path) == [("model-file", "m/config.pbtxt", 2)]
+    assert "net.onnx" in only(tmp_path).found
+    path.write_text(path.read_text() + 'default_model_filename: "net.onnx"\n')
+    assert found(tmp_path) == []
+    (tmp_path / "m" / "1" / "net.onnx").rename(tmp_path / "m" / "1" / "model.onnx")
+    assert found(tmp_path) == [("model-file", "m/config.pbtxt", 2)]
+
+
+def test_launch_lines_that_leave_bls_32_threads(tmp_path):
+    """A10, I13, and the stalls of many streams."""
+    repo = nvidia(tmp_path, "0.19.0")
+    script = repo / "launch.sh"
+    script.write_text("#!/bin/sh\n# as documented\nexec tritonserver --model-repository /models\n")
+    assert found(repo) == [("bls-threads", "launch.sh", 3)]
+    script.write_text(script.read_text().rstrip() + " --backend-config=python,thread-pool-size=256\n")
+    assert found(repo) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "line", "part"),
+    [
+        (
+            'platform: "ensemble"\nensemble_scheduling { }\nmodel_warmup [ { name: "w" } ]\n',
+            {}, 3, "of an ensemble",
+        ),
+        (
+            'backend: "python"\nparameters { key: "tensorrt_llm_model_name" value { string_value: "x" } }\n'
+            'model_warmup [ { name: "w" } ]\n',
+            {"1/model.py": ""}, 3, "calls other models",
+        ),
+        (
+            'backend: "python"\nmax_batch_size: 4\nmodel_warmup [ { name: "w"\n batch_size: 8 } ]\n',
+            {"1/model.py": ""}, 4, "batch_size 8 with max_batch_size 4",
+        ),
+        (
+            'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+            'model_warmup [ { name: "w" inputs {\n'
+            ' key: "B" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } } ]\n',
+            {"1/model.py": ""}, 4, "'B', which is no input",
+        ),
+        (
+            'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+            'model_warmup [ { name: "w" inputs { key: "A"\n'
+            ' value { data_type: TYPE_FP32 dims: [ 1 ] input_data_file: "a.bin" } } } ]\n',
+            {"1/model.py": "", "a.bin": "x"}, 4, "warmup/a.bin is missing",
+        ),
+    ],
+)  # fmt: skip
+def test_warm_ups_that_cannot_work(tmp_path, config, files, line, part):
+    write(tmp_path, "m", config, files)
+    findings = [item for item in found_all(tmp_path) if item.rule == "warmup"]
+    assert [(item.place.file, item.place.line) for item in findings] == [("m/config.pbtxt", line)]
+    assert part in findings[0].found
+
+
+def test_a_repository_for_another_container_than_is_said(tmp_path):
+    from tests.support.plans import llm_plan, plan_of, spec_of
+
+    from trtbuild.repository.writer import write_repository
+
+    plan = plan_of(llm_plan(), container="26.07")
+    write_repository(plan, spec_of(*plan.models), tmp_path / "repo", text_assets={}, weights={})
+    (finding,) = (item for item in found_all(tmp_path / "repo", container="25.03") if item.rule == "stamp")
+    place = (finding.place.file, finding.place.line)
+    assert place == ("trtbuild.json", line_of(tmp_path / "repo" / "trtbuild.json", '"container"'))
+    assert "1.2.1" in finding.found
+    assert "--container 25.03" in finding.found
+    assert "stamp" not in {rule for rule, _, _ in found(tmp_path / "repo", container="26.05")}

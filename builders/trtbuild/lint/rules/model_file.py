@@ -1,12 +1,14 @@
 """The version folder lacks the file that its backend loads.
 
-Looked at only where the folder holds other files: an empty one waits for a build. `default_model_filename`
-and `cc_model_filenames` are respected.
+Looked at only where the folder holds other files: one that is empty, or holds hidden files and a README,
+waits for a build. `default_model_filename` and `cc_model_filenames` are respected; a backend of one's own
+may mean anything by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from trtbuild.lint.findings import Found
 from trtbuild.lint.model import ModelFolder
@@ -32,7 +34,9 @@ def check(repository: LintRepository) -> Iterator[Found]:
             if not version.isdigit():
                 continue
             try:
-                names = {entry.name for entry in (model.path / version).iterdir()} - {".gitkeep"}
+                names = {
+                    entry.name for entry in (model.path / version).iterdir() if not _is_placeholder(entry)
+                }
             except OSError:
                 continue
             if names and not names & set(wanted):
@@ -49,4 +53,9 @@ def _wanted(model: ModelFolder) -> tuple[str, ...]:
     if model.all("cc_model_filenames") or model.all("model_repository_agents"):
         return ()
     own = model.text("default_model_filename")
-    return (own,) if own else _FILES.get(model.backend, ())
+    known = _FILES.get(model.backend, ())
+    return (own,) if own and known else known
+
+
+def _is_placeholder(path: Path) -> bool:
+    return path.name.startswith(".") or path.name.lower().startswith("readme")

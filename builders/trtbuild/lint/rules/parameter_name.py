@@ -1,7 +1,8 @@
 """A parameter that the version's backend does not read.
 
-A typo, a key of an older or newer version, or one that was removed: it is ignored without a word. Without
-a known version only what no version has and what looks like a typo is told.
+A typo, a key of an older or newer version, or one that was removed: it is ignored without a word. One that
+has no value is left alone, as templates hold many. Without a known version only what no version has and what
+looks like a typo is told.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
         if not is_cpp_engine(model):
             continue
         for key, parameter in model.parameters.items():
-            if versions and key in _ever() and key not in known:
+            if versions and parameter.is_set and key in _ever() and key not in known:
                 yield Found(
                     model.at(parameter.place),
                     f"TensorRT-LLM {versions[-1]} has no parameter {key}",

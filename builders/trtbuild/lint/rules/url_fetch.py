@@ -2,7 +2,8 @@
 
 NVIDIA's pre-processing calls `requests.get(url, stream=True)` with the client's URL: no list of allowed
 hosts, no timeout, no limit of size. A client reaches the inside network and the cloud's metadata address
-through it.
+through it. It does so only with a model for pictures: `multimodal_model_path` (before 0.19
+`visual_model_path`) is set.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
+from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.repository import LintRepository
 
 SEVERITY = "warning"
@@ -20,6 +22,8 @@ _CALL = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 _QUICK = ("requests.", "httpx.", "urlopen", "urlretrieve", "wget.", "load_image_from_url")
+
+_PICTURES = ("multimodal_model_path", "visual_model_path")
 
 
 def check(repository: LintRepository) -> Iterator[Found]:
@@ -31,6 +35,9 @@ def check(repository: LintRepository) -> Iterator[Found]:
             or not any(w in file.text for w in _QUICK)
         ):
             continue
+        owner = repository.models.get(file.file.partition("/")[0])
+        if owner is not None and _is_text_only(owner):
+            continue
         for match in _CALL.finditer(file.text):
             yield Found(
                 file.place(match.start("call")),
@@ -41,3 +48,9 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 "take bytes from the client instead; else allow hosts by a list and set a "
                 "timeout and a size limit",
             )
+
+
+def _is_text_only(model: ModelFolder) -> bool:
+    """NVIDIA's pre-processing without a model for pictures: its code looks at no address then."""
+    paths = [model.parameters[key] for key in _PICTURES if key in model.parameters]
+    return bool(paths) and not any(path.is_set for path in paths)
