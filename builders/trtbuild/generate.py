@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from trtbuild.build.vision_weights import write_vision_assets
+from trtbuild.build.vision_source import SingleNetwork
+from trtbuild.build.vision_weights import write_single_network, write_vision_assets
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.model import LlmPlan, VisionPlan
 from trtbuild.prepare import Prepared, vision_files
@@ -61,11 +62,16 @@ def gather(
     target), the build script brings it.
     """
     assets, weights = {}, dict(prepared.weights)
+    entries = {entry.name: entry for entry in prepared.spec.vision}
     for model in (model for model in prepared.plan.models if model.name not in leave):
         if isinstance(model, LlmPlan):
             own = tokenizers.get(model.name)
             if (folder := _tokenizer(model, own, scratch / model.name)) is not None:
                 assets[model.name] = folder
+        elif model.picture is not None:
+            if (network := SingleNetwork.of(entries[model.name])) is not None:
+                assets[model.name], served_folder = write_single_network(model, network, scratch / model.name)
+                weights[model.networks[0].model] = served_folder
         elif files := _vision_files(model, weights):
             assets[model.name], served = write_vision_assets(model, files, scratch / model.name)
             weights.update(served)

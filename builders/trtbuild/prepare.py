@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trtbuild import preflight
 from trtbuild.build.jobs import JobOptions, plan_job
+from trtbuild.build.vision_source import SingleNetwork
 from trtbuild.build.weights import (
     LocalWeights,
     gguf_header,
@@ -36,6 +37,7 @@ from trtbuild.errors import CatalogError, ModelSourceError, RepositoryError
 from trtbuild.plan.model import Finding, LlmPlan, Plan, VisionPlan
 from trtbuild.plan.planner import make_plan
 from trtbuild.plan.sources import default_name
+from trtbuild.plan.vision import VisionSource
 from trtbuild.published import catalogued
 from trtbuild.repository.names import NameScheme, check_names
 from trtbuild.spec import DeploymentSpec, LlmSpec, Target
@@ -117,6 +119,7 @@ def prepare(
         gguf_metadata={
             name: gguf_header(item.path).entries for name, item in known.items() if item.kind == "gguf"
         },
+        graphs=_graphs(spec),
     )
     builds = not local and bool(plan.llms) and (host.has_gpu(plan.gpu.sm) if build is None else build)
     build_host = None
@@ -127,7 +130,7 @@ def prepare(
     files = {name: item.path for name, item in known.items()} if local else {}
     new = {vision.name for vision in spec.vision}
     for vision in plan.visions:
-        if local and vision.name in new:
+        if local and vision.name in new and vision.picture is None:
             files.update(vision_files(vision))
     notes = [
         *renamed,
@@ -283,6 +286,12 @@ def vision_files(vision: VisionPlan) -> dict[str, Path]:
             )
         files[network.model] = path
     return files
+
+
+def _graphs(spec: DeploymentSpec) -> dict[str, VisionSource]:
+    """What is known of the networks of vision models that consist of one."""
+    networks = {entry.name: SingleNetwork.of(entry) for entry in spec.vision}
+    return {name: network.source for name, network in networks.items() if network is not None}
 
 
 def host_memory_bytes() -> int:

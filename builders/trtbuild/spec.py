@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 class Target(str, Enum):
@@ -112,16 +112,129 @@ class LlmSpec(_Frozen):
     guided: bool = Field(default=False, description="prepare guided decoding; target engine")
 
 
-class VisionSpec(_Frozen):
-    """One vision pipeline."""
+class Task(str, Enum):
+    """What a vision model's answer is."""
 
-    name: ModelName = Field(default="ocr", description="name in the repository")
-    pipeline: str = Field(default="ocr", description="kind of pipeline: ocr")
+    CLASSIFICATION = "classification"
+    DETECTION = "detection"
+    SEGMENTATION = "segmentation"
+    EMBEDDING = "embedding"
+    OCR = "ocr"
+    RAW = "raw"  # the network's own outputs, untouched
+
+
+def _number(value: object) -> object:
+    """A spec's file has no floating-point numbers of its own: they come as text."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no number") from None
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _pair(value: object) -> object:
+    return (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Number = Annotated[float, BeforeValidator(_number)]
+Share = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)]
+Side = Annotated[int, Field(ge=1, le=16384)]
+Size = Annotated[tuple[Side, Side], BeforeValidator(_pair)]
+
+
+class PreprocessSpec(_Frozen):
+    """How a picture becomes the network's input; what is left out follows from the task and the graph."""
+
+    size: Size | None = Field(default=None, description="width and height; default: as the graph has it")
+    fit: Literal["stretch", "letterbox", "crop"] | None = Field(
+        default=None, description="stretch to the size, pad to it, or cut the middle out"
+    )
+    crop_share: Share | None = Field(
+        default=None, gt=0, description="of the shorter side that fit: crop keeps, such as 0.875"
+    )
+    pad: int | None = Field(default=None, ge=0, le=255, description="value around a letterboxed picture")
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"] | None = Field(
+        default=None, description="how it is resized, antialiased; default: bilinear"
+    )
+    colours: Literal["rgb", "bgr"] | None = Field(default=None, description="order of the channels")
+    mean: tuple[Number, ...] | None = Field(
+        default=None, description="taken away from values of 0 to 1; one number, or one a channel"
+    )
+    std: tuple[Number, ...] | None = Field(default=None, description="and what the rest is divided by")
+    instances: int | None = Field(
+        default=None, ge=1, le=64, description="processes that decode; default: planned"
+    )
+
+
+class PostprocessSpec(_Frozen):
+    """How the network's output becomes the answer; what is left out follows from the graph."""
+
+    head: Literal["yolov3", "yolov5", "yolov8", "detr", "boxes"] | None = Field(
+        default=None, description="what a detector's outputs mean"
+    )
+    activation: Literal["none", "softmax", "sigmoid"] | None = Field(
+        default=None, description="of the scores, where the graph does not end with it"
+    )
+    anchors: tuple[Number, ...] | None = Field(
+        default=None, description="head: yolov3: widths and heights in pixels, the finest grid's first"
+    )
+    top_k: int = Field(default=5, ge=1, le=1000, description="classes that are named, best first")
+    score_threshold: Share = Field(default=0.25, description="detections below it are dropped")
+    iou_threshold: Share = Field(default=0.45, description="overlap from which on a weaker box is dropped")
+    max_detections: int = Field(default=300, ge=1, le=10000, description="the best that are kept")
+    normalise: bool = Field(default=True, description="embeddings get length 1")
+
+
+class VisionSpec(_Frozen):
+    """One vision pipeline: one of the catalogue's, or a model file of one's own."""
+
+    name: ModelName = Field(default="ocr", description="name in the repository; default: the pipeline's")
+    pipeline: str = Field(default="ocr", description="of the catalogue; see `trtbuild models`")
+    model: Path | None = Field(default=None, description="an ONNX file instead")
+    task: Task | None = Field(default=None, description="default: as the graph's outputs tell")
+    labels: Path | None = Field(
+        default=None, description="names of the classes, one a line or JSON; default: those in the file"
+    )
+    preprocess: PreprocessSpec = PreprocessSpec()
+    postprocess: PostprocessSpec = PostprocessSpec()
     weights: Path | None = Field(default=None, description="folder with the pipeline's ONNX files")
     instances: int | None = Field(
         default=None, ge=1, le=64, description="copies of each network; default: planned"
     )
     max_batch_size: int | None = Field(default=None, ge=1, le=256, description="largest batch of a network")
+    max_picture_pixels: int | None = Field(
+        default=None, ge=1, le=1 << 30, description="larger pictures are refused before they are decoded"
+    )
+    runtime: Literal["onnxruntime", "tensorrt"] = Field(
+        default="onnxruntime", description="what runs it on a GPU; tensorrt compiles a plan file first"
+    )
+    precision: Literal["fp32", "fp16", "int8", "fp8"] = Field(
+        default="fp32", description="of the network's arithmetic; below fp16 it is calibrated"
+    )
+    calibration: Path | None = Field(default=None, description="folder of pictures for int8 and fp8")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _called_after_what_it_is(cls, data: object) -> object:
+        if isinstance(data, dict) and data.get("name") is None and ("model" in data or "pipeline" in data):
+            own = data.get("model")
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(str(own)).stem) if own else data.get("pipeline")
+            return {**data, "name": name}
+        return data
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> VisionSpec:
+        if self.model is not None and "pipeline" in self.model_fields_set and self.pipeline != "ocr":
+            raise ValueError("`pipeline` and `model` are two ways to say what runs: give one of them")
+        if self.precision in ("int8", "fp8") and self.calibration is None:
+            raise ValueError(
+                f"precision {self.precision} is calibrated on pictures like those it will see: give a folder "
+                "of them as `calibration`"
+            )
+        if self.calibration is not None and self.precision not in ("int8", "fp8"):
+            raise ValueError("`calibration` is for the precisions int8 and fp8")
+        return self
 
 
 class DeploymentSpec(_Frozen):

@@ -203,7 +203,15 @@ def _anchor_paths(spec: DeploymentSpec, base: Path) -> DeploymentSpec:
                 )
                 for llm in spec.models
             ),
-            "vision": tuple(v.model_copy(update={"weights": anchored(v.weights)}) for v in spec.vision),
+            "vision": tuple(
+                entry.model_copy(
+                    update={
+                        key: anchored(getattr(entry, key))
+                        for key in ("model", "labels", "weights", "calibration")
+                    }
+                )
+                for entry in spec.vision
+            ),
         }
     )
 
@@ -269,6 +277,7 @@ def _keys_at(parents: Sequence[int | str]) -> list[str]:
     model: type[BaseModel] = DeploymentSpec
     for part in parents:
         if isinstance(part, str):
-            annotations = get_args(model.model_fields[part].annotation)
+            annotation = model.model_fields[part].annotation
+            annotations = get_args(annotation) or (annotation,)
             model = next(a for a in annotations if isinstance(a, type) and issubclass(a, BaseModel))
     return list(model.model_fields)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.plans import llm_plan, ocr_plan, plan_of, spec_of
+from tests.support.plans import detector_plan, llm_plan, ocr_plan, plan_of, spec_of
 
 from trtbuild.plan.model import Plan
 from trtbuild.repository import llm as llm_module
@@ -19,7 +19,7 @@ from trtbuild.spec import DeploymentSpec, Target
 @pytest.fixture(autouse=True)
 def _code(monkeypatch: pytest.MonkeyPatch) -> None:
     def stand_in(kind: str) -> dict[str, bytes]:
-        return {"model.py": f"# {kind}\n".encode()}
+        return {name: f"# {kind}\n".encode() for name in ("model.py", "picture.py")}
 
     for module in (llm_module, vision_module):
         monkeypatch.setattr(module, "model_code", stand_in)
@@ -57,6 +57,7 @@ class Workshop:
 
     llm = staticmethod(llm_plan)
     ocr = staticmethod(ocr_plan)
+    detector = staticmethod(detector_plan)
     plan = staticmethod(plan_of)
     spec = staticmethod(spec_of)
 

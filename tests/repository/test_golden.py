@@ -32,6 +32,9 @@ def flat(config: Any) -> dict[str, str]:
     parts |= {f"instance_group.kind[{i}]": str(group.kind) for i, group in enumerate(config.instance_group)}
     rest = ModelConfig()
     rest.CopyFrom(config)
+    if inflight := rest.ensemble_scheduling.max_inflight_requests:
+        parts["ensemble_scheduling.max_inflight_requests"] = str(inflight)
+        rest.ensemble_scheduling.max_inflight_requests = 0
     rest.ClearField("parameters")
     for group in rest.instance_group:
         group.ClearField("kind")
@@ -40,8 +43,12 @@ def flat(config: Any) -> dict[str, str]:
 
 
 def test_the_two_targets_differ_in_the_listed_places_only(shop: Any) -> None:
-    models = (shop.llm("a"), shop.ocr())
-    local_models = (shop.llm("a", kv_tokens=8192, kv_free_fraction=0.5), shop.ocr())
+    models = (shop.llm("a"), shop.ocr(), shop.detector("ocr_free"))
+    local_models = (
+        shop.llm("a", kv_tokens=8192, kv_free_fraction=0.5),
+        shop.ocr(),
+        shop.detector("ocr_free"),
+    )
     shop.write(shop.plan(*models), output=shop.folder / "engine")
     shop.write(shop.plan(*local_models, target=Target.LOCAL), output=shop.folder / "local")
     configs, files = {}, {}
@@ -56,6 +63,7 @@ def test_the_two_targets_differ_in_the_listed_places_only(shop: Any) -> None:
     for name, engine in configs["engine"].items():
         local = configs["local"][name]
         where = "<network>" if name.startswith("ocr_") else name.replace("a_", "<model>_")
+        where = "<pipeline>" if name == "ocr_free" else where
         for field in engine.keys() | local.keys():
             if engine.get(field) != local.get(field):
                 found.add((f"{where}/config.pbtxt", field.removesuffix("[0]")))

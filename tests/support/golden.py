@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.plans import llm_plan, ocr_plan, plan_of, spec_of
+from tests.support.plans import detector_plan, llm_plan, ocr_plan, plan_of, spec_of
 
 from trtbuild.plan.model import Plan
 from trtbuild.repository.compose import compose
@@ -25,8 +25,10 @@ OLDER_PARTS = ("_engine", "_ensemble")
 
 def expected() -> dict[Path, str]:
     """Path below ``FOLDER`` → text."""
-    files = _configs("engine-26.07", plan_of(llm_plan(), ocr_plan()))
-    files |= _configs("local", plan_of(llm_plan("smollm2-135m"), ocr_plan(), target=Target.LOCAL))
+    files = _configs("engine-26.07", plan_of(llm_plan(), ocr_plan(), detector_plan()))
+    files |= _configs(
+        "local", plan_of(llm_plan("smollm2-135m"), ocr_plan(), detector_plan(), target=Target.LOCAL)
+    )
     for release in OLDER:
         every = _configs(f"engine-{release}", plan_of(llm_plan(quant="fp16"), container=release))
         files |= {path: text for path, text in every.items() if path.stem.endswith(OLDER_PARTS)}

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from trtbuild.plan.model import GpuPlan, LlmPlan, NetworkPlan, Plan, VisionPlan
-from trtbuild.spec import DeploymentSpec, LlmSpec, Target, VisionSpec
+from trtbuild.catalog.vision import TensorRow, pipeline
+from trtbuild.plan.model import (
+    AnswerPlan,
+    GpuPlan,
+    LlmPlan,
+    NetworkPlan,
+    PicturePlan,
+    Plan,
+    StagePlan,
+    VisionPlan,
+)
+from trtbuild.spec import DeploymentSpec, LlmSpec, Target, Task, VisionSpec
 
 
 def llm_plan(name: str = "qwen-7b", **changes: Any) -> LlmPlan:
@@ -42,7 +52,10 @@ def llm_plan(name: str = "qwen-7b", **changes: Any) -> LlmPlan:
 
 def ocr_plan(name: str = "ocr") -> VisionPlan:
     def network(role: str, max_batch_size: int, preferred: tuple[int, ...]) -> NetworkPlan:
+        row = pipeline("ocr").network(role)
         return NetworkPlan(
+            inputs=row.inputs,
+            outputs=row.outputs,
             role=role,
             model=f"{name}_{role}",
             instances=1,
@@ -57,10 +70,82 @@ def ocr_plan(name: str = "ocr") -> VisionPlan:
         name=name,
         pipeline="ocr",
         weights_path=None,
-        instances=2,
+        stages=(
+            StagePlan(
+                role="front",
+                model=name,
+                instances=2,
+                max_batch_size=0,
+                host_bytes=200_000_000,
+                scratch_bytes=536_870_912,
+                shm_bytes=75_497_472,
+            ),
+        ),
         max_batch_size=8,
         max_picture_pixels=67_108_864,
         networks=(network("det", 1, ()), network("cls", 8, (4, 8)), network("rec", 8, (4, 8))),
+    )
+
+
+def detector_plan(name: str = "detector") -> VisionPlan:
+    def stage(role: str) -> StagePlan:
+        return StagePlan(
+            role=role,
+            model=f"{name}_{role}",
+            instances=2 if role == "preprocess" else 1,
+            max_batch_size=8,
+            host_bytes=70_000_000,
+            scratch_bytes=0,
+            shm_bytes=10_000_000,
+        )
+
+    network = NetworkPlan(
+        role="network",
+        model=f"{name}_network",
+        instances=1,
+        max_batch_size=8,
+        preferred_batch_sizes=(4, 8),
+        max_queue_delay_us=2000,
+        weights_bytes=40_000_000,
+        workspace_bytes=200_000_000,
+        inputs=(TensorRow(name="pixels", dtype="UINT8", dims=(640, 640, 3)),),
+        outputs=(TensorRow(name="output0", dtype="FP32", dims=(84, 8400)),),
+    )
+    picture = PicturePlan(
+        width=640,
+        height=640,
+        channels=3,
+        fit="letterbox",
+        crop_share=0.875,
+        pad=114,
+        resample="bilinear",
+        swap_colours=False,
+        scale=(1 / 255,) * 3,
+        offset=(0.0,) * 3,
+    )
+    answer = AnswerPlan(
+        head="yolov8",
+        outputs=("output0",),
+        classes=80,
+        activation="none",
+        anchors=(),
+        top_k=5,
+        score_threshold=0.25,
+        iou_threshold=0.45,
+        max_detections=300,
+        normalise=True,
+    )
+    return VisionPlan(
+        name=name,
+        pipeline="",
+        task=Task.DETECTION,
+        weights_path="yolov8n.onnx",
+        stages=(stage("preprocess"), stage("postprocess")),
+        max_batch_size=8,
+        max_picture_pixels=67_108_864,
+        networks=(network,),
+        picture=picture,
+        answer=answer,
     )
 
 

@@ -1,43 +1,205 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.tiny_onnx import FLOAT, node, onnx_bytes
+from tests.support import graphs
+from tests.support.graphs import FLOAT, INT64, UINT8, classifier, constant_answer, graph, node, save, tensor
 
-from trtbuild.build.onnx_file import read_facts, with_best
+from trtbuild.build.onnx_edit import with_best, with_pixels
+from trtbuild.build.onnx_facts import read_graph
+from trtbuild.build.onnx_file import load_onnx, parse_onnx
 from trtbuild.errors import ModelSourceError
 
-SHAPE = ("n", "t", 5)
-IDENTITY = ([node("Identity", ["x"], ["y"])], {"x": (FLOAT, SHAPE)}, {"y": (FLOAT, SHAPE)})
+IMAGE = ("image", FLOAT, ["batch", 3, 16, 16])
+FOLDER = Path()
+
+
+def read(model: Any, **options: Any) -> Any:
+    return read_graph(parse_onnx(model.SerializeToString(), FOLDER, "model.onnx"), **options)
+
+
+def run(model: Any, **inputs: Any) -> list[Any]:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    outputs: list[Any] = session.run(None, inputs)
+    return outputs
 
 
 @given(entries=st.dictionaries(st.text(min_size=1), st.text(), max_size=4))
-def test_metadata_is_read_as_it_was_written(
-    tmp_path_factory: pytest.TempPathFactory, entries: dict[str, str]
-) -> None:
-    path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    path.write_bytes(onnx_bytes(*IDENTITY, metadata=entries))
-    facts = read_facts(path)
-    assert (facts.metadata, facts.outputs, facts.opset) == (entries, ("y",), 13)
+def test_metadata_is_read_as_it_was_written(entries: dict[str, str]) -> None:
+    model = classifier(metadata=entries)
+    file = parse_onnx(model.SerializeToString(), FOLDER, "model.onnx")
+    assert (file.metadata, file.opset, [row.name for row in file.outputs]) == (entries, 13, ["logits"])
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"no protobuf", b"\x3a\xff\xff\xff\x7f"])
+@pytest.mark.parametrize("data", [b"\xff", b"no protobuf", b"\x3a\xff\xff\xff\x7f", b""])
 def test_other_files_are_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(data)
     with pytest.raises(ModelSourceError, match="is no ONNX file"):
-        read_facts(path)
+        load_onnx(path)
 
 
-def test_the_best_are_chosen_inside_the_graph() -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(with_best(onnx_bytes(*IDENTITY), "y"))
+@pytest.mark.parametrize(("opset", "what"), [(99, "newer than any"), (5, "too old")])
+def test_an_opset_that_is_not_known_is_named(opset: int, what: str) -> None:
+    with pytest.raises(ModelSourceError, match=f"opset {opset}, {what}"):
+        read(classifier(opset=opset))
+
+
+def test_external_data_is_found_beside_the_file_and_must_be_there(tmp_path: Path) -> None:
+    path = save(
+        classifier(100), tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=999
+    )
+    file = load_onnx(path)
+    assert file.external_files == ("w.bin",)
+    assert read_graph(file).facts.weights_bytes >= 3 * 100 * 4
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(ModelSourceError, match=r"keeps weights in 'w.bin', and there is no such file"):
+        load_onnx(path)
+
+
+def test_external_data_outside_the_folder_is_refused(tmp_path: Path) -> None:
+    model = classifier()
+    weights = model.graph.initializer[0]
+    weights.ClearField("raw_data")
+    weights.data_location = graphs.onnx.TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="../secret.bin")
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelSourceError, match="outside its own folder"):
+        load_onnx(tmp_path / "m.onnx")
+
+
+def test_a_batch_that_is_fixed_to_1_is_freed_and_tried() -> None:
+    model = classifier(batch=1)
+    found = read(model)
+    assert (found.facts.batch, found.facts.outputs[0].dims) == ("rewritten", (-1, 10))
+    pictures = np.random.default_rng(0).random((3, 3, 16, 16), np.float32)
+    (together,) = run(found.model, image=pictures)
+    apart = np.concatenate([run(model, image=picture[np.newaxis])[0] for picture in pictures])
+    np.testing.assert_allclose(together, apart, rtol=1e-5)
+
+
+def test_a_batch_that_cannot_be_freed_stays_1_with_the_reason() -> None:
+    mixing = graph(  # the mean over the batch: two pictures change each other's answer
+        [
+            node("ReduceMean", ["image"], ["flat"], axes=[2, 3], keepdims=0),
+            node("ReduceMean", ["flat"], ["mean"], axes=[0], keepdims=1),
+            node("Sub", ["flat", "mean"], ["scores"]),
+        ],
+        [("image", FLOAT, ["batch", 3, 16, 16])],
+        [("scores", FLOAT, ["batch", 3])],
+    )
+    facts = read(mixing).facts
+    assert facts.batch == "one"
+    assert "two pictures at once give another scores than each alone" in facts.batch_note
+
+
+def test_outputs_without_a_batch_get_one() -> None:
+    counted = graph(
+        [node("ReduceMean", ["image"], ["all"], axes=[0, 2, 3], keepdims=0)],
+        [("image", FLOAT, [1, 3, 16, 16])],
+        [("all", FLOAT, [3])],
+    )
+    found = read(counted)
+    assert (found.facts.batch, found.unbatched, found.facts.outputs[0].dims) == ("one", ("all",), (1, 3))
+    served = with_pixels(
+        found.model, picture="image", layout="nchw", size=(16, 16), scale=[1.0] * 3, offset=[0.0] * 3,
+        unbatched=found.unbatched,
+    )  # fmt: skip
+    pixels = np.full((1, 16, 16, 3), (1, 2, 3), np.uint8)
+    np.testing.assert_allclose(run(served, pixels=pixels)[0], [[1, 2, 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind"), [("nchw", FLOAT), ("nhwc", FLOAT), ("nchw", graphs.FLOAT16), ("nhwc", UINT8)]
+)
+def test_pixels_reach_the_network_in_its_own_type_layout_and_range(layout: Any, kind: int) -> None:
+    dims = [1, 3, 4, 5] if layout == "nchw" else [1, 4, 5, 3]
+    model = graph([node("Identity", ["image"], ["same"])], [("image", kind, dims)], [("same", kind, dims)])
+    facts = read(model).facts
+    assert (facts.layout, facts.height, facts.width, facts.channels) == (layout, 4, 5, 3)
+    scale, offset = ([1.0] * 3, [0.0] * 3) if kind == UINT8 else ([0.5, 1.0, 2.0], [1.0, 0.0, -3.0])
+    served = with_pixels(
+        read(model).model, picture="image", layout=layout, size=(4, 5), scale=scale, offset=offset,
+        swap_colours=kind == UINT8,
+    )  # fmt: skip
+    pixels = np.random.default_rng(3).integers(0, 256, (2, 4, 5, 3), dtype=np.uint8)
+    expected = pixels[..., ::-1] if kind == UINT8 else pixels * np.float32(scale) + np.float32(offset)
+    expected = expected.transpose(0, 3, 1, 2) if layout == "nchw" else expected
+    (seen,) = run(served, pixels=pixels)
+    np.testing.assert_allclose(seen, expected, atol=0 if kind == UINT8 else 1e-3)
+
+
+def test_inputs_that_repeat_the_size_are_filled_in() -> None:
+    model = graph(
+        [
+            node("ReduceMean", ["image"], ["mean"], axes=[1, 2, 3], keepdims=0),
+            node("Identity", ["orig_target_sizes"], ["sizes"]),
+        ],
+        [("image", FLOAT, ["batch", 3, 32, 48]), ("orig_target_sizes", INT64, ["batch", 2])],
+        [("mean", FLOAT, ["batch"]), ("sizes", INT64, ["batch", 2])],
+    )
+    facts = read(model).facts
+    assert facts.constants == {"orig_target_sizes": (48, 32)}  # RT-DETR: width first
+    served = with_pixels(
+        model, picture="image", layout="nchw", size=(32, 48), scale=[1.0] * 3, offset=[0.0] * 3,
+        constants=facts.constants,
+    )  # fmt: skip
+    assert [item.name for item in served.graph.input] == ["pixels"]
+    assert run(served, pixels=np.zeros((2, 32, 48, 3), np.uint8))[1].tolist() == [[48, 32]] * 2
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([IMAGE, ("prompt", INT64, ["batch", 77])], "a second input prompt"),
+        ([("image", FLOAT, ["batch", 3, 16, 16]), ("other", FLOAT, ["batch", 3, 16, 16])], "2 inputs that"),
+        ([("image", FLOAT, [4, 3, 16, 16])], "a batch that is fixed to 4"),
+        ([("vector", FLOAT, ["batch", 512])], "no input that takes a picture"),
+        ([("image", INT64, ["batch", 3, 16, 16])], "1? ?no input|inputs are image INT64|no input"),
+    ],
+)
+def test_graphs_that_take_no_picture_are_explained(inputs: Any, message: str) -> None:
+    model = graph([node("Identity", [inputs[0][0]], ["out"])], inputs, [("out", inputs[0][1], inputs[0][2])])
+    with pytest.raises(ModelSourceError, match=message):
+        read(model)
+
+
+def test_a_graph_that_cannot_run_is_an_error_of_its_own() -> None:
+    model = graph(
+        [node("NoSuchOperator", ["image"], ["out"])], [IMAGE], [("out", FLOAT, ["batch", 3, 16, 16])]
+    )
+    with pytest.raises(ModelSourceError, match="cannot be loaded by onnxruntime"):
+        read(model)
+
+
+def test_live_bytes_are_those_of_one_picture_at_the_worst_node() -> None:
+    # The mean lives with the picture (3 × 64 × 64 floats) until it is gone; the answer is 4 × 100 floats.
+    facts = read(constant_answer(np.zeros((1, 4, 100)))).facts
+    assert 3 * 64 * 64 * 4 <= facts.activation_bytes <= 3 * 64 * 64 * 4 + 4000
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+def test_the_best_are_chosen_inside_the_graph(opset: int) -> None:
+    shape = ["n", "t", 5]
+    model = graph([node("Identity", ["x"], ["y"])], [("x", FLOAT, shape)], [("y", FLOAT, shape)], opset=opset)
     scores = np.random.default_rng(1).random((2, 3, 5), dtype=np.float32)
-    y, best_id, best_score = session.run(["y", "best_id", "best_score"], {"x": scores})
+    y, best_id, best_score = run(with_best(model, "y"), x=scores)
     np.testing.assert_array_equal(y, scores)
     np.testing.assert_array_equal(best_id, scores.argmax(axis=2))
     np.testing.assert_array_equal(best_score, scores.max(axis=2))
+
+
+def test_weights_of_a_graph_are_counted_once() -> None:
+    model = graph(
+        [node("Add", ["image", "bias"], ["out"])],
+        [IMAGE],
+        [("out", FLOAT, ["batch", 3, 16, 16])],
+        [tensor("bias", np.zeros((1, 3, 16, 16), np.float32))],
+    )
+    assert 3 * 16 * 16 * 4 <= read(model).facts.weights_bytes <= 3 * 16 * 16 * 4 + 100

@@ -86,6 +86,14 @@ def test_16_bit_grey_keeps_its_shades() -> None:
     np.testing.assert_allclose(np.asarray(picture)[..., 0].ravel(), np.arange(256), atol=1)
 
 
+def test_16_bits_are_cut_to_the_upper_eight_or_stretched_to_be_legible() -> None:
+    dark = encoded(Image.fromarray(np.array([[0, 256, 4096]], np.uint16)))
+    plain = decode(dark, max_pixels=LIMIT, working_pixels=LIMIT).image
+    legible = decode(dark, max_pixels=LIMIT, working_pixels=LIMIT, legible=True).image
+    assert np.asarray(plain)[0, :, 0].tolist() == [0, 1, 16]
+    assert np.asarray(legible)[0, :, 0].tolist() == [0, 15, 255]  # 256 / 4096 × 255 = 15.9
+
+
 def test_float_samples_with_nan() -> None:
     samples = np.linspace(0, 1, 256, dtype=np.float32).reshape(16, 16)
     samples[0, 0] = np.nan
@@ -171,4 +179,4 @@ def test_broken_exif_does_not_hide_the_picture() -> None:
 def test_ink_on_nothing_is_laid_on_paper_that_shows_it(ink: str, paper: int) -> None:
     clear = Image.new("RGBA", (64, 32), (0, 0, 0, 0))
     clear.paste(Image.new("RGBA", (20, 10), ink), (10, 10))
-    assert np.asarray(_rgb(clear))[0, 0].tolist() == [paper] * 3
+    assert np.asarray(_rgb(clear, legible=True))[0, 0].tolist() == [paper] * 3

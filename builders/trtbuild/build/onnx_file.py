@@ -1,157 +1,238 @@
-"""The few fields of an ONNX file that are read or added here, without the ``onnx`` package.
-
-An ONNX file is one protobuf message, and protobuf merges what is concatenated: repeated fields are appended,
-embedded messages merged. So nodes and outputs are added by appending bytes, and the weights are not touched.
-Field numbers are those of ``onnx/onnx.proto``.
-"""
+"""Reads ONNX files: the graph without its external data, and what the plan has to know of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
+from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import ModelSourceError
 
-LAST_OPSET = 17  # of with_best: from 18 on ReduceMax takes its axes as an input
+FIRST_OPSET = 7  # from which on operators broadcast as numpy does
+NEEDS_ONNX = "run: pip install 'trtbuild[vision]'"
+_LARGEST_FILE_BYTES = 2**31 - 1  # of a protobuf message
 
-_VARINT, _LENGTH, _FIXED64, _FIXED32 = 0, 2, 1, 5  # wire types
-_MODEL_GRAPH, _MODEL_OPSET, _MODEL_METADATA, _GRAPH_NODE, _GRAPH_OUTPUT = 7, 8, 14, 1, 12
-_FLOAT, _INT64 = 1, 7  # TensorProto.DataType
-_ATTRIBUTE_INT, _ATTRIBUTE_INTS = 2, 7  # AttributeProto.AttributeType
+# TensorProto.DataType → Triton's data type (onnx/onnx.proto; onnxruntime_backend, onnxruntime_utils.cc).
+DATA_TYPES = {
+    1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "STRING", 9: "BOOL",
+    10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
+}  # fmt: skip
+_LOOKED_THROUGH = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Dropout"}
 
 
 @dataclass(frozen=True)
-class OnnxFacts:
-    """What is read of an ONNX file.
+class OnnxFile:
+    """A parsed ONNX model and the folder in which its external data lies.
 
-    ``opset`` is the version of the standard operators; ``metadata`` are its ``metadata_props``.
+    ``model`` is an ``onnx.ModelProto``; whoever changes it works on a copy.
     """
 
-    opset: int
-    outputs: tuple[str, ...]
-    metadata: Mapping[str, str]
+    model: Any
+    folder: Path
+    origin: str
+
+    @property
+    def opset(self) -> int:
+        """Version of the standard operators."""
+        return next(
+            (int(item.version) for item in self.model.opset_import if item.domain in ("", "ai.onnx")), 0
+        )
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """``metadata_props``."""
+        return {item.key: item.value for item in self.model.metadata_props}
+
+    @property
+    def inputs(self) -> tuple[TensorRow, ...]:
+        """What is fed, weights left out."""
+        weights = {item.name for item in self.model.graph.initializer}
+        return tuple(_row(item, self.origin) for item in self.model.graph.input if item.name not in weights)
+
+    @property
+    def outputs(self) -> tuple[TensorRow, ...]:
+        return tuple(_row(item, self.origin) for item in self.model.graph.output)
+
+    @property
+    def external_files(self) -> tuple[str, ...]:
+        """Files with weights beside the model, relative to its folder."""
+        return tuple(dict.fromkeys(_external(self.model.graph.initializer)))
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all constants."""
+        return sum(_tensor_bytes(item) for item in self.model.graph.initializer) + sum(
+            _tensor_bytes(attribute.t)
+            for node in self.model.graph.node
+            if node.op_type == "Constant"
+            for attribute in node.attribute
+            if attribute.name == "value"
+        )
 
 
-def read_facts(path: Path) -> OnnxFacts:
-    """Reads an ONNX file's facts; its weights are passed over.
+def load_onnx(path: Path) -> OnnxFile:
+    """Parses an ONNX file; external data is not read, but it must be there.
 
     Raises:
-        ModelSourceError: if the file is no such protobuf message.
+        ModelSourceError: no such file, no ONNX model, external data missing or outside the folder, or an
+            opset that this version of ``onnx`` does not know.
     """
-    opset, outputs, properties = 0, [], {}
+    import_onnx()
+    if not path.is_file():
+        raise ModelSourceError(f"{path}: no such file", "give the path of an .onnx file")
+    if path.stat().st_size > _LARGEST_FILE_BYTES:
+        raise ModelSourceError(
+            f"{path} is larger than the 2 GiB of a protobuf message",
+            "save it with external data: onnx.save(model, path, save_as_external_data=True)",
+        )
+    return parse_onnx(path.read_bytes(), path.parent, str(path))
+
+
+def parse_onnx(data: bytes, folder: Path, origin: str) -> OnnxFile:
+    """The same from a file's bytes; ``folder`` holds its external data."""
+    onnx = import_onnx()
+    from google.protobuf.message import DecodeError
+
+    model = onnx.ModelProto()
     try:
-        for number, value in _fields(memoryview(path.read_bytes())):
-            if number == _MODEL_GRAPH:
-                infos = [info for field, info in _fields(value) if field == _GRAPH_OUTPUT]
-                outputs += [_text(info, 1) for info in infos]
-            elif number == _MODEL_OPSET:
-                opset = opset if _text(value, 1) else _integers(value).get(2, 0)
-            elif number == _MODEL_METADATA:
-                properties[_text(value, 1)] = _text(value, 2)
-    except (IndexError, ValueError) as error:
-        raise ModelSourceError(f"{path} is no ONNX file: {error!r}") from error
-    return OnnxFacts(opset, tuple(outputs), properties)
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelSourceError(
+            f"{origin} is no ONNX file: {error}", "give the path of an .onnx file"
+        ) from error
+    if not model.graph.node and not model.graph.output:
+        raise ModelSourceError(f"{origin} is no ONNX file: it has no graph", "give the path of an .onnx file")
+    file = OnnxFile(model, folder, origin)
+    _check_external(file)
+    newest = onnx.defs.onnx_opset_version()
+    if not FIRST_OPSET <= file.opset <= newest:
+        what = "newer than any that is known here" if file.opset > newest else "too old to be worked with"
+        raise ModelSourceError(
+            f"{origin} uses opset {file.opset}, {what} ({FIRST_OPSET} to {newest})",
+            "export the model again with an opset from 13 to 17",
+            f"convert it: onnx.version_converter.convert_version(model, {min(newest, 17)})",
+        )
+    return file
 
 
-def with_best(model: bytes, scores: str) -> bytes:
-    """An ONNX model (opset 11 to `LAST_OPSET`) with two more outputs that summarise one of its own.
+def import_onnx() -> Any:
+    """The package ``onnx``, with what is used of it.
+
+    Raises:
+        ModelSourceError: it is not installed.
+    """
+    try:
+        import onnx
+        import onnx.numpy_helper
+        import onnx.shape_inference
+    except ImportError as error:
+        raise ModelSourceError("reading an ONNX file needs the package onnx", NEEDS_ONNX) from error
+    return onnx
+
+
+def with_shapes(model: Any, sides: Mapping[str, tuple[int, ...]]) -> Any:
+    """A copy of the model whose inputs have these dimensions, with the shape of every tensor inferred."""
+    onnx = import_onnx()
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.value_info[:]
+    for item in copy.graph.input:
+        for dim, size in zip(item.type.tensor_type.shape.dim, sides.get(item.name, ()), strict=False):
+            dim.dim_value = size
+    for item in copy.graph.output:
+        item.type.tensor_type.ClearField("shape")
+    try:
+        return onnx.shape_inference.infer_shapes(copy, data_prop=True)
+    except Exception:  # a graph with operators of its own: the rest is known without
+        return model
+
+
+def live_bytes(model: Any) -> int:
+    """The most bytes of intermediate tensors that are needed at the same time, node by node in order.
 
     Args:
-        model: the file's content.
-        scores: an output FLOAT[batch, steps, classes].
-
-    Returns:
-        The same model with ``best_id`` INT64[batch, steps], the class of the highest score at each step, and
-        ``best_score`` FLOAT[batch, steps], that score.
+        model: with inferred shapes; a tensor of unknown shape counts as the largest known one.
     """
-    keep = _attribute("keepdims", 0)
-    graph = (
-        _node("ArgMax", scores, "best_id", _attribute("axis", 2) + keep)
-        + _node("ReduceMax", scores, "best_score", _attribute("axes", [2]) + keep)
-        + _output("best_id", _INT64)
-        + _output("best_score", _FLOAT)
-    )
-    return model + _bytes(_MODEL_GRAPH, graph)
+    sizes = {item.name: _value_bytes(item) for item in (*model.graph.value_info, *model.graph.output)}
+    sizes |= {item.name: _value_bytes(item) for item in model.graph.input}
+    weights = {item.name for item in model.graph.initializer}
+    known = [size for size in sizes.values() if size]
+    unknown = max(known, default=0)
+    last_use = {name: at for at, node in enumerate(model.graph.node) for name in node.input}
+    last_use |= {item.name: len(model.graph.node) for item in model.graph.output}
+    alive = {
+        name: sizes[name] or 0 for name in (item.name for item in model.graph.input) if name not in weights
+    }
+    most = sum(alive.values())
+    for at, node in enumerate(model.graph.node):
+        alive |= {
+            name: sizes.get(name) or (0 if node.op_type == "Constant" else unknown) for name in node.output
+        }
+        most = max(most, sum(alive.values()))
+        for name in (*node.input, *node.output):
+            if last_use.get(name, -1) <= at:
+                alive.pop(name, None)
+    return most
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Number and content of each length-delimited field."""
-    return ((number, value) for number, value in _all_fields(data) if isinstance(value, memoryview))
+def makers(model: Any) -> dict[str, str]:
+    """Output → the operator that makes it, looking through those that only move values."""
+    by_output = {name: node for node in model.graph.node for name in node.output}
+    found = {}
+    for item in model.graph.output:
+        node = by_output.get(item.name)
+        while node is not None and node.op_type in _LOOKED_THROUGH and node.input[0] in by_output:
+            node = by_output[node.input[0]]
+        found[item.name] = node.op_type if node is not None else ""
+    return found
 
 
-def _text(data: memoryview, number: int) -> str:
-    """A string field, empty where it is not set."""
-    return next((bytes(value).decode("utf-8") for field, value in _fields(data) if field == number), "")
+def _row(item: Any, origin: str) -> TensorRow:
+    kind = item.type.tensor_type
+    if not item.type.HasField("tensor_type") or kind.elem_type not in DATA_TYPES:
+        raise ModelSourceError(
+            f"{origin}: {item.name} is no tensor of a type that a server can pass on",
+            "export the model with plain tensors as its inputs and outputs",
+        )
+    dims = tuple(dim.dim_value if dim.dim_value > 0 else -1 for dim in kind.shape.dim)
+    return TensorRow(name=item.name, dtype=DATA_TYPES[kind.elem_type], dims=dims)
 
 
-def _integers(data: memoryview) -> dict[int, int]:
-    return {number: value for number, value in _all_fields(data) if isinstance(value, int)}
+def _external(tensors: Any) -> Iterator[str]:
+    for tensor in tensors:
+        yield from (entry.value for entry in tensor.external_data if entry.key == "location")
 
 
-def _all_fields(data: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    at = 0
-    while at < len(data):
-        key, at = _read_varint(data, at)
-        number, kind = key >> 3, key & 7
-        if kind == _LENGTH:
-            size, at = _read_varint(data, at)
-            if at + size > len(data):
-                raise ValueError("a field reaches over the end")
-            yield number, data[at : at + size]
-            at += size
-        elif kind == _VARINT:
-            value, at = _read_varint(data, at)
-            yield number, value
-        elif kind in (_FIXED32, _FIXED64):
-            at += 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError(f"wire type {kind}")
+def _check_external(file: OnnxFile) -> None:
+    for name in file.external_files:
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts:
+            raise ModelSourceError(
+                f"{file.origin} keeps weights in {name!r}, outside its own folder",
+                "save it again: onnx.save(model, path, save_as_external_data=True)",
+            )
+        if not (file.folder / place).is_file():
+            raise ModelSourceError(
+                f"{file.origin} keeps weights in {name!r}, and there is no such file beside it",
+                f"put it into {file.folder}",
+            )
 
 
-def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
+def _tensor_bytes(tensor: Any) -> int:
+    lengths = [int(entry.value) for entry in tensor.external_data if entry.key == "length"]
+    return lengths[0] if lengths else int(tensor.ByteSize())
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _bytes(number: int, content: bytes | str) -> bytes:
-    raw = content.encode("utf-8") if isinstance(content, str) else content
-    return _varint(number << 3 | _LENGTH) + _varint(len(raw)) + raw
-
-
-def _integer(number: int, value: int) -> bytes:
-    return _varint(number << 3 | _VARINT) + _varint(value)
-
-
-def _attribute(name: str, value: int | list[int]) -> bytes:
-    if isinstance(value, int):
-        content = _integer(3, value) + _integer(20, _ATTRIBUTE_INT)
-    else:
-        content = b"".join(_integer(8, item) for item in value) + _integer(20, _ATTRIBUTE_INTS)
-    return _bytes(5, _bytes(1, name) + content)  # NodeProto.attribute
-
-
-def _node(operator: str, source: str, target: str, attributes: bytes) -> bytes:
-    named = _bytes(1, source) + _bytes(2, target) + _bytes(3, target)  # input, output, name
-    return _bytes(_GRAPH_NODE, named + _bytes(4, operator) + attributes)
-
-
-def _output(name: str, element_type: int) -> bytes:
-    shape = b"".join(_bytes(1, _bytes(2, dimension)) for dimension in ("batch", "steps"))
-    tensor = _integer(1, element_type) + _bytes(2, shape)
-    return _bytes(_GRAPH_OUTPUT, _bytes(1, name) + _bytes(2, _bytes(1, tensor)))
+def _value_bytes(item: Any) -> int | None:
+    kind = item.type.tensor_type
+    dims = [int(dim.dim_value) for dim in kind.shape.dim]
+    if not kind.HasField("shape") or any(dim <= 0 for dim in dims):
+        return None
+    size = {"FP64": 8, "INT64": 8, "UINT64": 8, "FP16": 2, "BF16": 2, "INT16": 2, "UINT16": 2}
+    size |= dict.fromkeys(("INT8", "UINT8", "BOOL"), 1)
+    total = size.get(DATA_TYPES.get(kind.elem_type, "FP32"), 4)
+    for dim in dims:
+        total *= dim
+    return total

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from trtbuild.build.onnx_file import LAST_OPSET, read_facts, with_best
+from trtbuild.build.onnx_edit import with_best
+from trtbuild.build.onnx_file import load_onnx
+from trtbuild.build.vision_source import LABELS_FILE, MODEL_FILE, SingleNetwork, labels_text
 from trtbuild.catalog.vision import NetworkRow, pipeline
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.model import VisionPlan
@@ -26,7 +28,7 @@ def ocr_assets(weights: Mapping[str, Path]) -> dict[str, bytes]:
     Raises:
         ModelSourceError: if the recogniser carries no alphabet.
     """
-    alphabet = read_facts(weights["rec"]).metadata.get("character")
+    alphabet = load_onnx(weights["rec"]).metadata.get("character")
     if not alphabet:
         raise ModelSourceError(
             f"{weights['rec']} has no alphabet in its metadata (key `character`): its labels cannot be read",
@@ -46,13 +48,15 @@ def served_network(row: NetworkRow, path: Path) -> bytes | None:
     """
     if row.best_of is None:
         return None
-    facts = read_facts(path)
-    if row.best_of not in facts.outputs or facts.opset > LAST_OPSET:
+    file = load_onnx(path)
+    outputs = [output.name for output in file.outputs]
+    if row.best_of not in outputs:
         raise ModelSourceError(
-            f"{path} has the outputs {', '.join(facts.outputs)} and opset {facts.opset}; "
-            f"a recogniser with the output {row.best_of} and an opset up to {LAST_OPSET} is expected",
+            f"{path} has the outputs {', '.join(outputs)}; "
+            f"a recogniser with the output {row.best_of} is expected",
         )
-    return with_best(path.read_bytes(), row.best_of)
+    data: bytes = with_best(file.model, row.best_of).SerializeToString()
+    return data
 
 
 def write_vision_assets(
@@ -79,4 +83,26 @@ def write_vision_assets(
         if (made := served_network(row.network(item.role), files[item.model])) is not None:
             served[item.model] = networks / f"{item.model}.onnx"
             served[item.model].write_bytes(made)
+    return assets, served
+
+
+def write_single_network(plan: VisionPlan, network: SingleNetwork, folder: Path) -> tuple[Path, Path]:
+    """Writes what a single network's repository needs.
+
+    Args:
+        folder: where to write; it must not exist.
+
+    Returns:
+        The folder with the post-processing's assets, and the one that becomes the network's version folder:
+        the graph as it is served, with links to its external data.
+    """
+    assets, served = folder / "postprocess", folder / "network"
+    for directory in (assets, served):
+        directory.mkdir(parents=True)
+    if network.labels:
+        (assets / LABELS_FILE).write_bytes(labels_text(network.labels))
+    (served / MODEL_FILE).write_bytes(network.served(plan))
+    for name in network.file.external_files:
+        (served / name).parent.mkdir(parents=True, exist_ok=True)
+        (served / name).symlink_to((network.file.folder / name).resolve())
     return assets, served

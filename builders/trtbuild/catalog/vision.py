@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -78,9 +79,10 @@ class FrontRow(_Frozen):
 
 
 class PipelineRow(_Frozen):
-    """A vision pipeline."""
+    """A vision pipeline of several networks behind a front of its own."""
 
     title: str
+    task: str
     package: PackageRow
     licence: str
     source: str
@@ -101,22 +103,67 @@ class PipelineRow(_Frozen):
         )
 
 
+class FileRow(_Frozen):
+    """A file that an installed distribution carries."""
+
+    package: PackageRow
+    file: str
+    sha256: str
+
+
+class ModelRow(_Frozen):
+    """A single network as a package carries it, with what a spec would have to say of it."""
+
+    title: str
+    task: str
+    weights: FileRow
+    converter: Literal["darknet", "efficientnet-lite0"]  # what makes an ONNX graph of the file
+    extra: FileRow | None = None  # a second file that the converter reads, such as Darknet's .cfg
+    labels: FileRow
+    licence: str
+    source: str
+    preprocess: dict[str, Any]  # of the spec
+    postprocess: dict[str, Any] = {}
+
+    @property
+    def package(self) -> PackageRow:
+        """The distribution that carries the weights."""
+        return self.weights.package
+
+
 @lru_cache(maxsize=1)
-def pipelines() -> dict[str, PipelineRow]:
-    """All known pipelines by name."""
+def entries() -> dict[str, PipelineRow | ModelRow]:
+    """All that the catalogue has for pictures, by name."""
     text = resources.files("trtbuild.catalog").joinpath("data/vision.yaml").read_text(encoding="utf-8")
-    return {name: PipelineRow.model_validate(row) for name, row in yaml.safe_load(text).items()}
+    return {
+        name: (PipelineRow if "networks" in row else ModelRow).model_validate(row)
+        for name, row in yaml.safe_load(text).items()
+    }
 
 
-def pipeline(name: str) -> PipelineRow:
-    """The pipeline called ``name``.
+def entry(name: str) -> PipelineRow | ModelRow:
+    """What the catalogue has under a name.
 
     Raises:
         CatalogError: for a name that is not in the catalogue.
     """
     try:
-        return pipelines()[name]
+        return entries()[name]
     except KeyError:
         raise CatalogError(
-            f"no vision pipeline is called {name!r}", "known pipelines: " + ", ".join(sorted(pipelines()))
+            f"no vision pipeline is called {name!r}",
+            "known pipelines: " + ", ".join(sorted(entries())),
+            "a model file of your own: `model: FILE.onnx`, or trtbuild add-vision NAME FILE.onnx",
         ) from None
+
+
+def pipeline(name: str) -> PipelineRow:
+    """The pipeline of several networks called ``name``.
+
+    Raises:
+        CatalogError: for a name that is not in the catalogue, or is a single network's.
+    """
+    row = entry(name)
+    if isinstance(row, ModelRow):
+        raise CatalogError(f"{name} is a single network")
+    return row

@@ -72,7 +72,8 @@ def print_limits(plan: Plan) -> None:
         print_table(columns, rows)
     for vision in plan.visions:
         networks = ", ".join(f"{n.model} ×{n.instances} batch {n.max_batch_size}" for n in vision.networks)
-        note(f"{vision.name}: {vision.instances} fronts; {networks}")
+        stages = ", ".join(f"{stage.instances} × {stage.role}" for stage in vision.stages)
+        note(f"{vision.name}: {vision.task.value}; {stages}; {networks}")
 
 
 def refuse_unless_it_fits(plan: Plan) -> None:

@@ -40,3 +40,17 @@ STUBS_PER_LLM = 4
 # Measured with openvino-genai 2026.4.1 on GGUF Q4_1 files of 54, 98 and 165 MB (10, 30 and 60 layers of
 # SmolLM2: 220, 401 and 671 MiB above the empty process, 4.27 a byte), and on the 98 MB one as IR (4.25).
 LOCAL_WEIGHTS_EXPANSION = 4.28
+
+# Vision pipelines of a single network.
+MAX_PICTURE_PIXELS = 64 * _MIB  # above the 48-megapixel pictures of current phones
+DECODE_BYTES_PER_PIXEL = 8  # four channels decoded beside three converted, with slack
+ENCODED_PICTURES_BYTES = 32 * _MIB  # of one request in /dev/shm
+VISION_BATCH_SIZE = 8
+VISION_QUEUE_DELAY_US = 2000
+VISION_DECODERS = 2
+VISION_STAGE_HOST_BYTES = 70 * _MIB  # numpy, Pillow and Triton's stub
+# Beside the weights: a session as such, kernels' own copies of the weights, and how much more than the
+# tensors that are live at once the arena holds.
+VISION_SESSION_BYTES = 48 * _MIB
+VISION_PACKED_WEIGHTS = 1.0
+VISION_ARENA_SHARE = 1.5

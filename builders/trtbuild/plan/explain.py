@@ -77,7 +77,7 @@ def _llm(llm: LlmPlan, plan: Plan) -> Iterator[str]:
 
 
 def _vision(vision: VisionPlan) -> Iterator[str]:
-    yield f"{vision.name} (vision pipeline {vision.pipeline})"
+    yield f"{vision.name} ({vision.task.value}, {vision.pipeline or vision.weights_path})"
     for network in vision.networks:
         size = network.instances * (network.weights_bytes + network.workspace_bytes)
         yield (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from trtbuild.catalog.vision import FrontRow, pipeline
+from trtbuild.catalog.vision import pipeline
 from trtbuild.plan import constants
-from trtbuild.plan.model import LedgerItem, LlmPlan, VisionPlan
+from trtbuild.plan.model import LedgerItem, LlmPlan, NetworkPlan, VisionPlan
+from trtbuild.plan.vision import network_shm_bytes
 from trtbuild.spec import Target
 
 
@@ -156,19 +157,29 @@ def host_items(
             )
         yield _shm(llm.name, stubs, stubs * shm_bytes)
     for vision in visions:
-        row = pipeline(vision.pipeline)
-        yield _vision_front(vision, row.front)
-        stubs, calls = vision.instances, vision.instances * row.front.shm_bytes
+        yield from _vision_stages(vision)
+        stubs = sum(stage.instances for stage in vision.stages)
+        calls = sum(stage.instances * stage.shm_bytes for stage in vision.stages)
         if target is Target.LOCAL:
             stubs += sum(network.instances for network in vision.networks)
-            calls += sum(item.instances * row.network(item.role).shm_bytes for item in vision.networks)
+            calls += sum(network.instances * network_shm(vision, network) for network in vision.networks)
         yield _shm(vision.name, stubs, stubs * shm_bytes + calls)
 
 
-def _vision_front(vision: VisionPlan, front: FrontRow) -> LedgerItem:
-    one = front.host_bytes + front.decode_bytes_per_pixel * vision.max_picture_pixels
-    why = f"{vision.instances} × process and scratch to decode {vision.max_picture_pixels} pixels"
-    return _host(f"{vision.name} front", one * vision.instances, why, vision.name)
+def _vision_stages(vision: VisionPlan) -> Iterator[LedgerItem]:
+    for stage in vision.stages:
+        decodes = stage.role != "postprocess"
+        scratch = f"scratch to decode {vision.max_picture_pixels} pixels" if decodes else "scratch"
+        why = f"{stage.instances} × process and {scratch}"
+        size = (stage.host_bytes + stage.scratch_bytes) * stage.instances
+        yield _host(f"{vision.name} {stage.role}", size, why, vision.name)
+
+
+def network_shm(vision: VisionPlan, network: NetworkPlan) -> int:
+    """/dev/shm of one instance of a network that is a Python process: measured, else by its tensors."""
+    if vision.picture is None:
+        return pipeline(vision.pipeline).network(network.role).shm_bytes
+    return network_shm_bytes(network)
 
 
 def _device(target: Target) -> Literal["gpu", "host"]:

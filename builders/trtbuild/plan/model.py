@@ -10,7 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from trtbuild.spec import Target
+from trtbuild.catalog.vision import TensorRow
+from trtbuild.spec import Target, Task
 
 
 class _Frozen(BaseModel):
@@ -82,9 +83,13 @@ class LlmPlan(_Frozen):
 
 
 class NetworkPlan(_Frozen):
-    """One network of a vision pipeline, as one Triton model."""
+    """One network of a vision pipeline, as one Triton model.
 
-    role: str  # det, cls, rec, …
+    ``inputs`` and ``outputs`` are as its configuration declares them; the TensorRT profile, where one is
+    compiled, is made of them and of the batch sizes.
+    """
+
+    role: str  # det, cls, rec, network, …
     model: str  # its name in the repository
     instances: int
     max_batch_size: int
@@ -92,19 +97,75 @@ class NetworkPlan(_Frozen):
     max_queue_delay_us: int
     weights_bytes: int
     workspace_bytes: int  # of one instance at its largest batch
+    inputs: tuple[TensorRow, ...] = ()
+    outputs: tuple[TensorRow, ...] = ()
+    runtime: Literal["onnxruntime", "tensorrt"] = "onnxruntime"  # on a GPU; local is always onnxruntime
+    precision: Literal["fp32", "fp16", "int8", "fp8"] = "fp32"
+
+
+class StagePlan(_Frozen):
+    """A Python model of a vision pipeline; the bytes are those of one instance."""
+
+    role: str  # front, preprocess, postprocess
+    model: str  # its name in the repository
+    instances: int
+    max_batch_size: int
+    host_bytes: int  # its process
+    scratch_bytes: int  # beside it while it decodes the largest picture
+    shm_bytes: int  # of its region in /dev/shm, beside what one begins with
+
+
+class PicturePlan(_Frozen):
+    """How an encoded picture becomes UINT8[height, width, channels], and what the network makes of that.
+
+    The network sees ``pixels * scale + offset``, a pair a channel.
+    """
+
+    width: int
+    height: int
+    channels: int
+    fit: Literal["stretch", "letterbox", "crop"]
+    crop_share: float
+    pad: int
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"]
+    swap_colours: bool  # the network takes BGR
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+
+
+class AnswerPlan(_Frozen):
+    """How the network's outputs become an answer."""
+
+    head: str  # of a detector; empty for other tasks
+    outputs: tuple[str, ...]  # of the network, in the order in which the head reads them
+    classes: int  # 0: not known
+    activation: Literal["none", "softmax", "sigmoid"]
+    anchors: tuple[float, ...]
+    top_k: int
+    score_threshold: float
+    iou_threshold: float
+    max_detections: int
+    normalise: bool
 
 
 class VisionPlan(_Frozen):
-    """One vision pipeline: a front that takes encoded pictures, and the networks behind it."""
+    """One vision pipeline: what takes encoded pictures, and the networks behind it.
+
+    ``picture`` and ``answer`` are of a single network between a pre- and a post-processing model; a pipeline
+    of several networks has a front of its own, and its catalogue's row says the rest.
+    """
 
     name: str
     kind: Literal["vision"] = "vision"
-    pipeline: str
+    pipeline: str  # of the catalogue; empty: a model file
+    task: Task = Task.OCR
     weights_path: str | None
-    instances: int  # of the front
+    stages: tuple[StagePlan, ...]
     max_batch_size: int
     max_picture_pixels: int
     networks: tuple[NetworkPlan, ...]
+    picture: PicturePlan | None = None
+    answer: AnswerPlan | None = None
 
 
 class Plan(_Frozen):

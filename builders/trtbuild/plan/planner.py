@@ -24,7 +24,7 @@ from trtbuild.plan.ledger import (
 )
 from trtbuild.plan.model import Finding, GpuPlan, LedgerItem, LlmPlan, Plan, VisionPlan
 from trtbuild.plan.sources import WeightsFile, default_name, resolve
-from trtbuild.plan.vision import plan_vision
+from trtbuild.plan.vision import VisionSource, plan_vision
 from trtbuild.spec import DeploymentSpec, Target
 
 
@@ -40,6 +40,7 @@ def make_plan(
     pinned: Sequence[LlmPlan | VisionPlan] = (),
     weights: Mapping[str, WeightsFile] | None = None,
     gguf_metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    graphs: Mapping[str, VisionSource] | None = None,
     check: Callable[[Plan, DeploymentSpec], Sequence[Finding]] | None = None,
     container_for: Callable[[Gpu], Container] | None = None,
     fixed_gpu: bool = False,
@@ -57,6 +58,7 @@ def make_plan(
             with the name of one replaces it.
         weights: local weights by repository name.
         gguf_metadata: their metadata by repository name, for GGUF files.
+        graphs: single networks of ``vision`` by repository name.
         check: rules beyond the planner's own, which advice must pass, too.
         container_for: the release on another GPU that advice tries; default: ``container``.
         fixed_gpu: advice may not choose another GPU.
@@ -76,6 +78,7 @@ def make_plan(
             pinned=pinned,
             weights=weights or {},
             gguf_metadata=gguf_metadata or {},
+            graphs=graphs or {},
         )
 
     plan = replan(spec, gpu)
@@ -99,10 +102,15 @@ def _plan(
     pinned: Sequence[LlmPlan | VisionPlan],
     weights: Mapping[str, WeightsFile],
     gguf_metadata: Mapping[str, Mapping[str, Any]],
+    graphs: Mapping[str, VisionSource],
 ) -> Plan:
     trtllm_version = container.trtllm if container else None
     drafts, findings = _drafts(spec, target, gpu, weights, gguf_metadata, trtllm_version)
-    visions = [plan_vision(vision) for vision in spec.vision]
+    visions = []
+    for entry in spec.vision:
+        vision, found = plan_vision(entry, graphs.get(entry.name))
+        visions.append(vision)
+        findings += found
     new_names = [draft.name for draft in drafts] + [vision.name for vision in visions]
     _refuse_twins(new_names)
     kept = [model for model in pinned if model.name not in new_names]

@@ -1,27 +1,79 @@
-"""Vision pipelines of the plan: the catalogue's rows with what the user changed."""
+"""Vision pipelines of the plan: the catalogue's rows or a model file, with what the user changed."""
 
 from __future__ import annotations
 
-from trtbuild.catalog.vision import NetworkRow, pipeline
-from trtbuild.plan.model import NetworkPlan, VisionPlan
-from trtbuild.spec import VisionSpec
+from dataclasses import dataclass
+from typing import Any
+
+from trtbuild.catalog.vision import NetworkRow, PipelineRow, TensorRow, pipeline
+from trtbuild.errors import PlanError
+from trtbuild.plan import constants
+from trtbuild.plan.graph import DEFAULT_SIDE, OTHER_SIDE, GraphFacts
+from trtbuild.plan.model import AnswerPlan, Finding, NetworkPlan, PicturePlan, StagePlan, VisionPlan
+from trtbuild.plan.vision_task import Reading, read_outputs
+from trtbuild.spec import PreprocessSpec, Task, VisionSpec
+
+PIXELS = "pixels"  # the network's one input, as it is served
+
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of values from 0 to 1, RGB
+_YOLO_PAD = 114
+_CROP_SHARE = 0.875
+_MIB = 1 << 20
+_BYTES = {"FP64": 8, "INT64": 8, "UINT64": 8, "FP16": 2, "BF16": 2, "INT16": 2, "UINT16": 2, "INT8": 1,
+          "UINT8": 1, "BOOL": 1}  # fmt: skip
+_ANSWER_ROWS = 1000  # taken for a free dimension of an output
 
 
-def plan_vision(spec: VisionSpec) -> VisionPlan:
-    """The numbers of one vision pipeline.
+@dataclass(frozen=True)
+class VisionSource:
+    """A model file, as it was read.
+
+    Attributes:
+        spec: with the catalogue's settings where the user gave none.
+        facts: of its graph.
+        labels: how many names of classes there are; 0: none.
+    """
+
+    spec: VisionSpec
+    facts: GraphFacts
+    labels: int = 0
+
+
+def plan_vision(spec: VisionSpec, source: VisionSource | None = None) -> tuple[VisionPlan, list[Finding]]:
+    """The numbers of one vision pipeline, and what was assumed for it.
+
+    Args:
+        source: of a single network; a pipeline of several is the catalogue's.
 
     Raises:
         CatalogError: an unknown pipeline.
+        PlanError: outputs, labels and settings that do not go together.
     """
-    row = pipeline(spec.pipeline)
+    if source is None:
+        return _chain(spec, pipeline(spec.pipeline)), []
+    return _single(source)
+
+
+def _chain(spec: VisionSpec, row: PipelineRow) -> VisionPlan:
     networks = tuple(_network(network, spec) for network in row.networks)
+    pixels = spec.max_picture_pixels or row.front.max_picture_pixels
+    front = StagePlan(
+        role="front",
+        model=spec.name,
+        instances=spec.preprocess.instances or row.front.instances,
+        max_batch_size=0,
+        host_bytes=row.front.host_bytes,
+        scratch_bytes=row.front.decode_bytes_per_pixel * pixels,
+        shm_bytes=row.front.shm_bytes,
+    )
     return VisionPlan(
         name=spec.name,
         pipeline=spec.pipeline,
+        task=Task(row.task),
         weights_path=str(spec.weights) if spec.weights else None,
-        instances=row.front.instances,
+        stages=(front,),
         max_batch_size=max(network.max_batch_size for network in networks),
-        max_picture_pixels=row.front.max_picture_pixels,
+        max_picture_pixels=pixels,
         networks=networks,
     )
 
@@ -37,4 +89,289 @@ def _network(row: NetworkRow, spec: VisionSpec) -> NetworkPlan:
         max_queue_delay_us=row.max_queue_delay_us,
         weights_bytes=row.bytes,
         workspace_bytes=row.workspace.at_batch(batch),
+        inputs=row.inputs,
+        outputs=row.outputs,
     )
+
+
+def _single(source: VisionSource) -> tuple[VisionPlan, list[Finding]]:
+    spec, facts = source.spec, source.facts
+    size = picture_size(spec, facts)
+    reading = read_outputs(spec, facts, labels=source.labels, size=size)
+    classes = _classes(spec, reading, source.labels)
+    picture, assumed = _picture(spec, facts, reading, size)
+    batch = _batch_size(spec, facts)
+    network = _single_network(spec, facts, picture, batch)
+    pixels = spec.max_picture_pixels or constants.MAX_PICTURE_PIXELS
+    plan = VisionPlan(
+        name=spec.name,
+        pipeline="" if spec.model is not None else spec.pipeline,
+        task=reading.task,
+        weights_path=str(spec.model) if spec.model is not None else None,
+        stages=_stages(spec, reading, network, batch, pixels),
+        max_batch_size=batch,
+        max_picture_pixels=pixels,
+        networks=(network,),
+        picture=picture,
+        answer=_answer(spec, facts, reading, classes),
+    )
+    return plan, list(_findings(source, reading, assumed))
+
+
+def picture_size(spec: VisionSpec, facts: GraphFacts) -> tuple[int, int]:
+    """Width and height of the network's picture.
+
+    Raises:
+        PlanError: another size was asked for than the graph has.
+    """
+    asked = spec.preprocess.size
+    side = DEFAULT_SIDE.get(spec.task.value if spec.task else "", OTHER_SIDE)
+    trained = [
+        int(word) for word in facts.metadata.get("imgsz", "").strip("[]").split(",") if word.strip().isdigit()
+    ]
+    default = (trained[-1], trained[0]) if trained else (side, side)
+    found = []
+    for name, fixed, place in (("width", facts.width, 0), ("height", facts.height, 1)):
+        if asked is not None and fixed > 0 and asked[place] != fixed:
+            raise PlanError(
+                f"{spec.name}: {facts.origin} takes a {name} of {fixed}, and {asked[place]} was asked for",
+                "leave `size` out of `preprocess`",
+                "export the model with a free height and width",
+            )
+        found.append(fixed if fixed > 0 else (asked or default)[place])
+    return found[0], found[1]
+
+
+def _classes(spec: VisionSpec, reading: Reading, labels: int) -> int:
+    if labels and reading.classes and labels != reading.classes and reading.task is not Task.EMBEDDING:
+        no_object = spec.postprocess.activation == "softmax" and reading.head == "detr"
+        if not (no_object and labels == reading.classes - 1):
+            raise PlanError(
+                f"{spec.name}: {labels} labels were given, and the network tells {reading.classes} classes "
+                f"apart ({reading.why})",
+                "give the labels that it was trained with, one a line, in the order of its outputs",
+            )
+    return reading.classes or labels
+
+
+def _picture(
+    spec: VisionSpec, facts: GraphFacts, reading: Reading, size: tuple[int, int]
+) -> tuple[PicturePlan, list[str]]:
+    given = spec.preprocess
+    fit, mean, std = _trained_with(reading)
+    if facts.picture_input.dtype == "UINT8":
+        mean, std = (0.0,), (1 / 255,)
+    means = _per_channel(spec, given.mean or mean, facts.channels)
+    stds = _per_channel(spec, given.std or std, facts.channels)
+    if any(value <= 0 for value in stds):
+        raise PlanError(f"{spec.name}: preprocess.std is {list(stds)}; each must be above 0")
+    picture = PicturePlan(
+        width=size[0],
+        height=size[1],
+        channels=facts.channels,
+        fit=given.fit or fit,
+        crop_share=given.crop_share or _CROP_SHARE,
+        pad=_YOLO_PAD if given.pad is None else given.pad,
+        resample=given.resample or "bilinear",
+        swap_colours=given.colours == "bgr",
+        scale=tuple(1 / (255 * value) for value in stds),
+        offset=tuple(-m / s for m, s in zip(means, stds, strict=True)),
+    )
+    return picture, list(_assumed(given, picture, means, stds))
+
+
+def _trained_with(reading: Reading) -> tuple[Any, tuple[float, ...], tuple[float, ...]]:
+    """Fit, mean and deviation that models of a task are usually trained with."""
+    if reading.head in ("yolov3", "yolov5", "yolov8"):
+        return "letterbox", (0.0,), (1.0,)
+    if reading.task in (Task.DETECTION, Task.RAW):
+        return "stretch", (0.0,), (1.0,)
+    fit = "stretch" if reading.task is Task.SEGMENTATION else "crop"
+    return fit, _IMAGENET_MEAN, _IMAGENET_STD
+
+
+def _per_channel(spec: VisionSpec, values: tuple[float, ...], channels: int) -> tuple[float, ...]:
+    if len(values) == 1:
+        return values * channels
+    if len(values) != channels:
+        if channels == 1:
+            return (sum(values) / len(values),)
+        raise PlanError(
+            f"{spec.name}: {len(values)} values of mean or std were given, and its pictures have {channels} "
+            "channels",
+            f"give one value, or {channels}",
+        )
+    return values
+
+
+def _assumed(
+    given: PreprocessSpec, picture: PicturePlan, means: tuple[float, ...], stds: tuple[float, ...]
+) -> Any:
+    if given.fit is None:
+        yield f"fit: {picture.fit}"
+    if given.mean is None or given.std is None:
+        yield f"mean {_listed(means)} and std {_listed(stds)} of values from 0 to 1"
+    if given.colours is None and picture.channels > 1:
+        yield "colours: rgb"
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    shown = [f"{value:.4g}" for value in dict.fromkeys(values)]
+    return ", ".join(shown)
+
+
+def _batch_size(spec: VisionSpec, facts: GraphFacts) -> int:
+    asked = spec.max_batch_size or constants.VISION_BATCH_SIZE
+    return 1 if facts.batch == "one" else asked
+
+
+def _single_network(spec: VisionSpec, facts: GraphFacts, picture: PicturePlan, batch: int) -> NetworkPlan:
+    half = spec.precision == "fp16"
+    pixels = TensorRow(name=PIXELS, dtype="UINT8", dims=(picture.height, picture.width, picture.channels))
+    weights = facts.weights_bytes // {"fp32": 1, "fp16": 2, "int8": 4, "fp8": 4}[spec.precision]
+    live = facts.activation_bytes + 3 * 4 * picture.height * picture.width * picture.channels
+    return NetworkPlan(
+        role="network",
+        model=f"{spec.name}_network",
+        instances=spec.instances or 1,
+        max_batch_size=batch,
+        preferred_batch_sizes=tuple(size for size in (4, 8, 16, 32, 64, 128, 256) if size <= batch),
+        max_queue_delay_us=constants.VISION_QUEUE_DELAY_US if batch > 1 else 0,
+        weights_bytes=weights,
+        workspace_bytes=constants.VISION_SESSION_BYTES
+        + int(facts.weights_bytes * constants.VISION_PACKED_WEIGHTS)
+        + int(live * batch * constants.VISION_ARENA_SHARE)
+        // (2 if half and spec.runtime == "tensorrt" else 1),
+        inputs=(pixels,),
+        outputs=tuple(row.model_copy(update={"dims": row.dims[1:]}) for row in facts.outputs),
+        runtime=spec.runtime,
+        precision=spec.precision,
+    )
+
+
+def _stages(
+    spec: VisionSpec, reading: Reading, network: NetworkPlan, batch: int, pixels: int
+) -> tuple[StagePlan, ...]:
+    pictures = batch * sum(map(tensor_bytes, network.inputs))
+    answers = batch * sum(map(tensor_bytes, network.outputs))
+    before = StagePlan(
+        role="preprocess",
+        model=f"{spec.name}_preprocess",
+        instances=spec.preprocess.instances or constants.VISION_DECODERS,
+        max_batch_size=batch,
+        host_bytes=constants.VISION_STAGE_HOST_BYTES,
+        scratch_bytes=constants.DECODE_BYTES_PER_PIXEL * pixels,
+        shm_bytes=_rounded(constants.ENCODED_PICTURES_BYTES + 2 * pictures),
+    )
+    if reading.task is Task.RAW:
+        return (before,)
+    after = StagePlan(
+        role="postprocess",
+        model=f"{spec.name}_postprocess",
+        instances=1,
+        max_batch_size=batch,
+        host_bytes=constants.VISION_STAGE_HOST_BYTES,
+        scratch_bytes=_rounded(4 * answers),
+        shm_bytes=_rounded(2 * answers),
+    )
+    return (before, after)
+
+
+def network_shm_bytes(network: NetworkPlan) -> int:
+    """/dev/shm of one instance of a network that is served by a Python process (the local target)."""
+    tensors = (*network.inputs, *network.outputs)
+    return _rounded(2 * network.max_batch_size * sum(map(tensor_bytes, tensors)))
+
+
+def tensor_bytes(row: TensorRow) -> int:
+    """Of one picture's tensor; a free dimension counts as `_ANSWER_ROWS`."""
+    total = _BYTES.get(row.dtype, 4)
+    for dim in row.dims:
+        total *= dim if dim > 0 else _ANSWER_ROWS
+    return total
+
+
+def _rounded(size: int) -> int:
+    """Up to whole MiB, by which regions grow."""
+    return -(-size // _MIB) * _MIB
+
+
+def _answer(spec: VisionSpec, facts: GraphFacts, reading: Reading, classes: int) -> AnswerPlan:
+    given = spec.postprocess
+    made = [facts.makers.get(name, "") for name in reading.outputs]
+    done = bool({"Softmax", "Sigmoid", "LogSoftmax"} & set(made))
+    activation: Any = given.activation or "none"
+    if given.activation is None and reading.task is Task.CLASSIFICATION and not done:
+        activation = "softmax"
+    if (
+        given.activation is None
+        and reading.head == "detr"
+        and len(reading.outputs) == 2
+        and made[1] != "Sigmoid"
+    ):
+        activation = "sigmoid"
+    if given.activation is None and reading.task is Task.SEGMENTATION and not reading.head and not done:
+        activation = "sigmoid" if _channels(facts, reading) == 1 else "none"
+    return AnswerPlan(
+        head=reading.head,
+        outputs=reading.outputs,
+        classes=classes,
+        activation=activation,
+        anchors=given.anchors or _anchors(spec, reading),
+        top_k=min(given.top_k, classes) if classes else given.top_k,
+        score_threshold=given.score_threshold,
+        iou_threshold=given.iou_threshold,
+        max_detections=given.max_detections,
+        normalise=given.normalise,
+    )
+
+
+def _channels(facts: GraphFacts, reading: Reading) -> int:
+    row = next(row for row in facts.outputs if row.name == reading.outputs[0])
+    return row.dims[1] if len(row.dims) == 4 else 0
+
+
+# Of COCO, widths and heights in pixels of the network's picture, the finest grid's first (darknet, cfg/).
+_ANCHORS = {
+    2: (10, 14, 23, 27, 37, 58, 81, 82, 135, 169, 344, 319),
+    3: (10, 13, 16, 30, 33, 23, 30, 61, 62, 45, 59, 119, 116, 90, 156, 198, 373, 326),
+}
+
+
+def _anchors(spec: VisionSpec, reading: Reading) -> tuple[float, ...]:
+    if reading.head != "yolov3":
+        return ()
+    if len(reading.outputs) not in _ANCHORS:
+        raise PlanError(
+            f"{spec.name}: {len(reading.outputs)} grids need anchors, and none are known for so many",
+            "give them: postprocess: {anchors: [w, h, …]} in pixels, the finest grid's first",
+        )
+    return tuple(float(value) for value in _ANCHORS[len(reading.outputs)])
+
+
+def _findings(source: VisionSource, reading: Reading, assumed: list[str]) -> Any:
+    spec, facts = source.spec, source.facts
+    if reading.task is Task.RAW:
+        message = f"{spec.name}: its outputs are served as raw tensors, because {reading.why}"
+        severity: Any = "info" if spec.task is Task.RAW else "warning"
+        remedy = (
+            ""
+            if spec.task is Task.RAW
+            else "--task, if it is one of " + ", ".join(task.value for task in Task if task is not Task.RAW)
+        )
+        yield Finding(id="vision.raw", severity=severity, message=message, remedy=remedy)
+    elif spec.task is None:
+        message = f"{spec.name}: taken for {reading.task.value}, because {reading.why}"
+        yield Finding(id="vision.task", severity="info", message=message)
+    if assumed and spec.model is not None:
+        message = f"{spec.name}: its pictures are prepared as such models usually are: {'; '.join(assumed)}"
+        remedy = "say otherwise under `preprocess` in the spec"
+        yield Finding(id="vision.assumed", severity="info", message=message, remedy=remedy)
+    if facts.batch == "rewritten":
+        yield Finding(id="vision.batch", severity="info", message=f"{spec.name}: {facts.batch_note}")
+    if facts.batch == "one":
+        asked = f", and max_batch_size {spec.max_batch_size} was asked for" if spec.max_batch_size else ""
+        message = f"{spec.name}: one picture at a time{asked}: {facts.batch_note}"
+        severity = "warning" if (spec.max_batch_size or 0) > 1 else "info"
+        remedy = "export the model with a free batch dimension, then pictures are run together"
+        yield Finding(id="vision.batch", severity=severity, message=message, remedy=remedy)

@@ -60,7 +60,9 @@ def compose(
                 model, target=plan.target, container=container, sm=plan.gpu.sm, sources=sources, scheme=names
             )
         else:
-            unit = vision_unit(model, target=plan.target, weights=weights, assets=assets)
+            unit = vision_unit(
+                model, target=plan.target, container=container, weights=weights, assets=assets
+            )
         units.append(unit)
     files = root_files(plan, spec, container, names)
     repository = Repository(tuple(units), files)

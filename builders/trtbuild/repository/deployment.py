@@ -56,7 +56,7 @@ def _launch(plan: Plan, container: Container, llms: Named) -> str:
     loads = [f"--load-model={names.engine}" for _, names in llms]
     networks = [network.model for vision in plan.visions for network in vision.networks]
     suffix = "-vision" if networks else ""
-    stubs = 5 * len(llms) + sum(vision.instances for vision in plan.visions)
+    stubs = 5 * len(llms) + sum(stage.instances for vision in plan.visions for stage in vision.stages)
     return render(
         "deployment/launch.sh.j2",
         container=container,

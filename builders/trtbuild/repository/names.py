@@ -56,7 +56,8 @@ def llm_names(name: str, scheme: NameScheme = "own") -> LlmNames:
 def unit_names(model: LlmPlan | VisionPlan, scheme: NameScheme = "own") -> tuple[str, ...]:
     """Every folder that a model of the plan gets."""
     if isinstance(model, VisionPlan):
-        return (model.name, *(network.model for network in model.networks))
+        others = (*(stage.model for stage in model.stages), *(network.model for network in model.networks))
+        return (model.name, *(name for name in others if name != model.name))
     return llm_names(model.name, scheme).all()
 
 

@@ -1,0 +1,250 @@
+"""Changes of an ONNX graph that make it servable: a free batch, 8-bit pixels as its input, best labels.
+
+Every function returns a new model; ``onnx.ModelProto`` in and out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from trtbuild.build.onnx_file import import_onnx
+
+PIXELS = "pixels"  # name of the input that takes UINT8[batch, height, width, channels]
+_OURS = "trtbuild_"  # prefix of every name that is added
+_SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "Resize": 3}  # operator → input that holds a target shape
+_FIRST_OPSET_WITH_AXES_INPUT = 13  # Squeeze, Unsqueeze
+_FIRST_OPSET_WITH_REDUCE_AXES_INPUT = 18
+
+
+def with_free_batch(model: Any, picture: str) -> Any:
+    """The model with a free batch dimension where 1 was written into it.
+
+    Inputs and outputs whose first dimension is 1 get a free one, and shapes that begin with a 1 and are
+    applied to something that depends on the picture begin with its batch size instead. That is right for
+    graphs that treat each picture alike; whether it was is for a run to prove.
+
+    Args:
+        picture: the input whose first dimension is the batch.
+    """
+    onnx = import_onnx()
+    model = _copy(model)
+    graph = model.graph
+    weights = {item.name for item in graph.initializer}
+    for item in (*graph.input, *graph.output):
+        dims = item.type.tensor_type.shape.dim
+        if item.name not in weights and len(dims) and dims[0].dim_value == 1:
+            dims[0].dim_param = "batch"
+    del graph.value_info[:]
+    constants = _constants(graph)
+    depends = {item.name for item in graph.input if item.name not in weights}
+    nodes: list[Any] = []
+    changed = False
+    for node in graph.node:
+        if depends & set(node.input):
+            depends |= set(node.output)
+        place = _SHAPE_INPUT.get(node.op_type)
+        if place is not None and len(node.input) > place and node.input[0] in depends:
+            shape = constants.get(node.input[place])
+            if shape is not None and shape.ndim == 1 and len(shape) and shape[0] == 1:
+                name = f"{_OURS}shape_{len(nodes)}"
+                nodes += _after_batch(onnx, name, shape)
+                node.input[place] = name
+                changed = True
+        nodes.append(node)
+    head = _batch_size(onnx, picture) if changed else []
+    _set_nodes(graph, [*head, *nodes])
+    return model
+
+
+def with_pixels(
+    model: Any,
+    *,
+    picture: str,
+    layout: Literal["nchw", "nhwc"],
+    size: tuple[int, int],
+    scale: Sequence[float],
+    offset: Sequence[float],
+    swap_colours: bool = False,
+    constants: Mapping[str, tuple[int, int]] | None = None,
+    unbatched: Sequence[str] = (),
+) -> Any:
+    """The model with one input, ``pixels`` UINT8[batch, height, width, channels].
+
+    The network sees ``pixels * scale + offset`` in its own type and layout. A quarter of the bytes pass
+    between the processes, and the arithmetic is done where the network runs.
+
+    Args:
+        picture, layout: the input that took the picture.
+        size: height and width.
+        scale, offset: one value a channel, in the order of ``pixels``.
+        swap_colours: the network takes BGR; ``pixels`` are RGB.
+        constants: further inputs that are not fed any more: name → the row that every picture has there.
+        unbatched: outputs without a batch dimension, which get one of 1.
+    """
+    onnx = import_onnx()
+    helper, types = onnx.helper, onnx.TensorProto
+    model = _copy(model)
+    graph = model.graph
+    kept, gone = {}, {picture, *(constants or {})}
+    for item in graph.input:
+        if item.name in gone:
+            kept[item.name] = item.type.tensor_type.elem_type
+    inputs = [_copy(item) for item in graph.input if item.name not in gone]
+    channels = len(scale)
+    nodes: list[Any] = []
+    tensors: list[Any] = []
+    at = PIXELS
+
+    def add(operator: str, *more: str, **attributes: Any) -> None:
+        nonlocal at
+        name = f"{_OURS}{operator.lower()}_{len(nodes)}"
+        nodes.append(helper.make_node(operator, [at, *more], [name], name=name, **attributes))
+        at = name
+
+    def constant(name: str, values: Any) -> str:
+        tensors.append(onnx.numpy_helper.from_array(values, _OURS + name))
+        return _OURS + name
+
+    arithmetic = any(value != 1 for value in scale) or any(value != 0 for value in offset)
+    wanted = kept[picture]
+    if arithmetic or wanted != types.UINT8 or swap_colours:
+        add("Cast", to=types.FLOAT)  # TensorRT takes UINT8 as an input, and does nothing else with it
+    if arithmetic:
+        add("Mul", constant("scale", np.asarray(scale, np.float32)))
+        add("Add", constant("offset", np.asarray(offset, np.float32)))
+    if swap_colours:
+        add("Gather", constant("bgr", np.arange(channels)[::-1].astype(np.int64).copy()), axis=3)
+    if layout == "nchw":
+        add("Transpose", perm=[0, 3, 1, 2])
+    add("Cast", to=wanted)
+    nodes[-1].output[0] = picture
+    for name, row in (constants or {}).items():
+        nodes += _batch_size(onnx, PIXELS, suffix=f"_of_{name}")
+        target = helper.make_node(
+            "Concat",
+            [f"{_OURS}batch_of_{name}", constant(f"two_{name}", np.array([2], np.int64))],
+            [f"{_OURS}rows_{name}"],
+            axis=0,
+        )
+        spread = helper.make_node(
+            "Expand",
+            [constant(f"row_{name}", np.array([row], np.float32)), f"{_OURS}rows_{name}"],
+            [f"{_OURS}spread_{name}"],
+        )
+        nodes += [target, spread, helper.make_node("Cast", [f"{_OURS}spread_{name}"], [name], to=kept[name])]
+    tail = _batched_outputs(onnx, graph, unbatched, tensors, opset=_opset(model))
+    for (
+        item
+    ) in graph.output:  # Triton's onnxruntime backend wants a free first dimension, also for batches of 1
+        if (dims := item.type.tensor_type.shape.dim) and dims[0].dim_value == 1:
+            dims[0].dim_param = "batch"
+    pixels = helper.make_tensor_value_info(PIXELS, types.UINT8, ["batch", *size, channels])
+    del graph.input[:]
+    graph.input.extend([pixels, *inputs])
+    graph.initializer.extend(tensors)
+    _set_nodes(graph, [*nodes, *graph.node, *tail])
+    return model
+
+
+def with_best(model: Any, scores: str) -> Any:
+    """The model with two more outputs that summarise one of its own.
+
+    Args:
+        scores: an output FLOAT[batch, steps, classes].
+
+    Returns:
+        The same model with ``best_id`` INT64[batch, steps], the class of the highest score at each step, and
+        ``best_score`` FLOAT[batch, steps], that score.
+    """
+    onnx = import_onnx()
+    helper, types = onnx.helper, onnx.TensorProto
+    model = _copy(model)
+    graph = model.graph
+    graph.node.append(helper.make_node("ArgMax", [scores], ["best_id"], axis=2, keepdims=0))
+    if _opset(model) < _FIRST_OPSET_WITH_REDUCE_AXES_INPUT:
+        graph.node.append(helper.make_node("ReduceMax", [scores], ["best_score"], axes=[2], keepdims=0))
+    else:
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([2], np.int64), _OURS + "axes"))
+        graph.node.append(helper.make_node("ReduceMax", [scores, _OURS + "axes"], ["best_score"], keepdims=0))
+    for name, kind in (("best_id", types.INT64), ("best_score", types.FLOAT)):
+        graph.output.append(helper.make_tensor_value_info(name, kind, ["batch", "steps"]))
+    return model
+
+
+def _copy(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def _opset(model: Any) -> int:
+    return next((int(item.version) for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+
+
+def _set_nodes(graph: Any, nodes: Sequence[Any]) -> None:
+    copies = [_copy(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _constants(graph: Any) -> dict[str, Any]:
+    """Small constants by name, as arrays."""
+    onnx = import_onnx()
+    tensors = {item.name: item for item in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensors.update((node.output[0], item.t) for item in node.attribute if item.name == "value")
+    return {
+        name: onnx.numpy_helper.to_array(tensor)
+        for name, tensor in tensors.items()
+        if not tensor.external_data and tensor.data_type == onnx.TensorProto.INT64 and sum(tensor.dims) <= 16
+    }
+
+
+def _batch_size(onnx: Any, source: str, suffix: str = "") -> list[Any]:
+    """Nodes that give ``trtbuild_batch…`` INT64[1], the first dimension of a tensor."""
+    shape, zero, name = f"{_OURS}shape{suffix}", f"{_OURS}zero{suffix}", f"{_OURS}batch{suffix}"
+    first = onnx.numpy_helper.from_array(np.array([0], np.int64), zero)
+    return [
+        onnx.helper.make_node("Shape", [source], [shape]),
+        onnx.helper.make_node("Constant", [], [zero], value=first),
+        onnx.helper.make_node("Gather", [shape, zero], [name], axis=0),
+    ]
+
+
+def _after_batch(onnx: Any, name: str, shape: Any) -> list[Any]:
+    rest = onnx.numpy_helper.from_array(shape[1:].copy(), f"{name}_rest")
+    return [
+        onnx.helper.make_node("Constant", [], [f"{name}_rest"], value=rest),
+        onnx.helper.make_node("Concat", [f"{_OURS}batch", f"{name}_rest"], [name], axis=0),
+    ]
+
+
+def _batched_outputs(
+    onnx: Any, graph: Any, names: Sequence[str], tensors: list[Any], *, opset: int
+) -> list[Any]:
+    nodes = []
+    for item in graph.output:
+        if item.name not in names:
+            continue
+        inner = f"{_OURS}inner_{item.name}"
+        for node in graph.node:
+            for place, name in enumerate(node.output):
+                if name == item.name:
+                    node.output[place] = inner
+            for place, name in enumerate(node.input):
+                if name == item.name:
+                    node.input[place] = inner
+        if opset >= _FIRST_OPSET_WITH_AXES_INPUT:
+            axes = f"{_OURS}axes_{item.name}"
+            tensors.append(onnx.numpy_helper.from_array(np.array([0], np.int64), axes))
+            nodes.append(onnx.helper.make_node("Unsqueeze", [inner, axes], [item.name]))
+        else:
+            nodes.append(onnx.helper.make_node("Unsqueeze", [inner], [item.name], axes=[0]))
+        dims = [dim.dim_value or dim.dim_param or None for dim in item.type.tensor_type.shape.dim]
+        kind = item.type.tensor_type.elem_type
+        item.CopyFrom(onnx.helper.make_tensor_value_info(item.name, kind, ["batch", *dims]))
+    return nodes

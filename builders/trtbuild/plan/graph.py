@@ -1,0 +1,69 @@
+"""What the plan knows of an ONNX graph: its tensors and costs, without the graph."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from trtbuild.catalog.vision import TensorRow
+
+# What a free height or width is taken as, where nothing says otherwise.
+DEFAULT_SIDE = {"classification": 224, "embedding": 224}
+OTHER_SIDE = 640
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GraphFacts(_Frozen):
+    """An ONNX graph as its file describes it.
+
+    Attributes:
+        origin: where it comes from, for messages.
+        opset: version of the standard operators.
+        inputs, outputs: tensors with all their dimensions, the batch first where there is one; -1 is free.
+        metadata: ``metadata_props``; exporters leave labels, sizes and the task there.
+        makers: output → operator that makes it, such as Softmax; reshapes and casts are looked through.
+        weights_bytes: constants of the graph, external data included.
+        activation_bytes: most that is live at once beside them while one picture runs.
+        picture: name of the input that takes the picture; empty: none was recognised.
+        layout: order of that input's dimensions.
+        constants: further inputs that only repeat the picture's size: name → its two values for one picture.
+        batch: free: several pictures run at once. rewritten: they do since the graph was changed. one: they
+            cannot, for the reason in ``batch_note``.
+    """
+
+    origin: str
+    opset: int
+    inputs: tuple[TensorRow, ...]
+    outputs: tuple[TensorRow, ...]
+    metadata: dict[str, str] = {}
+    makers: dict[str, str] = {}
+    weights_bytes: int
+    activation_bytes: int
+    picture: str
+    layout: Literal["nchw", "nhwc"] = "nchw"
+    constants: dict[str, tuple[int, int]] = {}
+    batch: Literal["free", "rewritten", "one"] = "free"
+    batch_note: str = ""
+
+    @property
+    def picture_input(self) -> TensorRow:
+        return next(tensor for tensor in self.inputs if tensor.name == self.picture)
+
+    @property
+    def height(self) -> int:
+        """Of the picture input; -1 is free."""
+        return self.picture_input.dims[2 if self.layout == "nchw" else 1]
+
+    @property
+    def width(self) -> int:
+        """Of the picture input; -1 is free."""
+        return self.picture_input.dims[3 if self.layout == "nchw" else 2]
+
+    @property
+    def channels(self) -> int:
+        """Of the picture input."""
+        return self.picture_input.dims[1 if self.layout == "nchw" else 3]

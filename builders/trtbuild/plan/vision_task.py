@@ -1,0 +1,220 @@
+"""From a graph's outputs to a task: what they can only mean, or the question that is left.
+
+Layouts, with N the batch, A anchors or cells, Q queries, C classes:
+
+    yolov3   several [N, 3 × (5 + C), rows, columns], raw values of each grid
+    yolov5   [N, A, 5 + C]: centre, size, objectness, classes; decoded
+    yolov8   [N, 4 + C, A] or [N, A, 4 + C]: centre, size, classes; decoded (v8 to v12); for segmentation,
+             [N, 32, rows, columns] beside it and 32 more channels
+    detr     [N, Q, 4 + C], or [N, Q, 4] and [N, Q, C]: centre and size from 0 to 1
+    boxes    [N, Q, 6], or boxes [N, Q, 4], scores [N, Q] and labels [N, Q]: corners; nothing is left to do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trtbuild.catalog.vision import TensorRow
+from trtbuild.errors import PlanError
+from trtbuild.plan.graph import GraphFacts
+from trtbuild.spec import Task, VisionSpec
+
+_STRIDES = ((8, 16, 32), (16, 32), (4, 8, 16, 32), (8, 16, 32, 64), (32, 16))
+_ANCHORS_A_CELL = 3
+_BOX = 4
+_MOST_QUERIES = 1000
+_MASKS = 32  # channels of a prototype (Ultralytics' segmentation models)
+_TASKS = {"detect": Task.DETECTION, "segment": Task.SEGMENTATION, "classify": Task.CLASSIFICATION}
+_EMBEDDING_WORDS = ("embed", "feature", "pooled", "pooler", "hidden", "descriptor")
+_CLASS_WORDS = ("logit", "prob", "softmax", "class", "score")
+_IMAGENET = (1000, 1001)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a graph's outputs mean. ``why`` completes "because …"; ``classes`` 0: not told by the shapes."""
+
+    task: Task
+    outputs: tuple[str, ...]
+    why: str
+    head: str = ""
+    classes: int = 0
+
+
+def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tuple[int, int]) -> Reading:
+    """What the outputs mean.
+
+    Args:
+        labels: how many names of classes were given, 0 for none.
+        size: width and height of the network's picture.
+
+    Raises:
+        PlanError: they do not fit the task that was asked for, or several tasks fit.
+    """
+    if spec.task is Task.OCR:
+        raise PlanError(
+            f"{spec.name}: reading text takes three networks (detection, orientation, recognition), and "
+            f"{facts.origin} is one",
+            f"give the folder with all three: `pipeline: ocr` and `weights: FOLDER`, or trtbuild add-vision "
+            f"{spec.name} FOLDER --task ocr",
+        )
+    every = tuple(row.name for row in facts.outputs)
+    if spec.task is Task.RAW:
+        return Reading(Task.RAW, every, "you asked for it")
+    told = spec.task or _TASKS.get(facts.metadata.get("task", ""))
+    found = [reading for reading in _readings(spec, facts, labels, size) if told in (None, reading.task)]
+    if spec.postprocess.head is not None:
+        found = [reading for reading in found if reading.head == spec.postprocess.head] or found[:0]
+    tasks = list(dict.fromkeys(reading.task for reading in found))
+    listed = ", ".join(f"{row.name} {row.dtype}{list(row.dims)}" for row in facts.outputs)
+    if not found and (spec.task is not None or spec.postprocess.head is not None):
+        what = spec.postprocess.head or (spec.task.value if spec.task else "")
+        raise PlanError(
+            f"{spec.name}: its outputs are no {what}'s that is known here: {listed}",
+            "leave --task out, to see what they are taken for",
+            "--task raw serves them as they are",
+        )
+    if len(tasks) > 1:
+        raise PlanError(
+            f"{spec.name}: its outputs could be for {' or '.join(task.value for task in tasks)}: {listed}",
+            *(f"--task {task.value}" for task in tasks),
+        )
+    return found[0] if found else Reading(Task.RAW, every, f"no task is known with the outputs {listed}")
+
+
+def _readings(spec: VisionSpec, facts: GraphFacts, labels: int, size: tuple[int, int]) -> Iterator[Reading]:
+    outputs = [row for row in facts.outputs if len(row.dims) > 1]
+    yield from _ready_boxes(outputs)
+    yield from _grids(outputs, size, spec)
+    yield from _cells(outputs, size)
+    yield from _queries(outputs, size)
+    yield from _maps(outputs, size)
+    yield from _vectors(outputs, facts, labels, spec)
+
+
+def _ready_boxes(outputs: Sequence[TensorRow]) -> Iterator[Reading]:
+    why = "it gives boxes, scores and classes"
+    if len(outputs) == 1 and len(outputs[0].dims) == 3 and outputs[0].dims[-1] == _BOX + 2:
+        if outputs[0].dims[1] <= _MOST_QUERIES:
+            yield Reading(Task.DETECTION, (outputs[0].name,), why, "boxes")
+        return
+    boxes = [row for row in outputs if len(row.dims) == 3 and row.dims[-1] == _BOX]
+    flat = [row for row in outputs if len(row.dims) == 2 and row.dims[-1] != 1]
+    labels = [row for row in flat if row.dtype.startswith(("INT", "UINT")) or _says(row, "label", "class")]
+    scores = [row for row in flat if row not in labels]
+    if len(boxes) == len(scores) == len(labels) == 1:
+        names = (boxes[0].name, scores[0].name, labels[0].name)
+        yield Reading(Task.DETECTION, names, why, "boxes")
+
+
+def _grids(outputs: Sequence[TensorRow], size: tuple[int, int], spec: VisionSpec) -> Iterator[Reading]:
+    width, height = size
+    maps = [row for row in outputs if len(row.dims) == 4 and row.dims[2] > 0]
+    if not 2 <= len(maps) == len(outputs) <= 4 or len({row.dims[1] for row in maps}) > 1:
+        return
+    heads = len(maps)
+    each = len(spec.postprocess.anchors or ()) // (2 * heads) or _ANCHORS_A_CELL
+    channels = maps[0].dims[1]
+    strides = [width / row.dims[3] for row in maps]
+    if channels % each or channels // each <= _BOX + 1 or len(set(strides)) != heads:
+        return
+    if any(row.dims[2] != round(height / stride) for row, stride in zip(maps, strides, strict=True)):
+        return
+    finest = sorted(maps, key=lambda row: -row.dims[3])
+    why = f"it gives {heads} grids of {each} boxes a cell"
+    yield Reading(
+        Task.DETECTION, tuple(row.name for row in finest), why, "yolov3", channels // each - _BOX - 1
+    )
+
+
+def _cells(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Reading]:
+    width, height = size
+    flat = [row for row in outputs if len(row.dims) == 3]
+    masks = [row for row in outputs if len(row.dims) == 4 and row.dims[1] == _MASKS]
+    if len(flat) != 1 or len(outputs) != len(flat) + len(masks) or len(masks) > 1:
+        return
+    _, first, second = flat[0].dims
+    for strides in _STRIDES:
+        cells = sum(-(-height // stride) * -(-width // stride) for stride in strides)
+        if first == _ANCHORS_A_CELL * cells and second > _BOX + 1 and not masks:
+            why = f"it gives {first} boxes, three a cell"
+            yield Reading(Task.DETECTION, (flat[0].name,), why, "yolov5", second - _BOX - 1)
+            return
+        channels = first if second == cells else second if first == cells else 0
+        extra = _MASKS if masks else 0
+        if channels > _BOX + extra:
+            why = f"it gives {cells} boxes, one a cell" + (" with a mask each" if masks else "")
+            names = (flat[0].name, *(row.name for row in masks))
+            task = Task.SEGMENTATION if masks else Task.DETECTION
+            yield Reading(task, names, why, "yolov8", channels - _BOX - extra)
+            return
+
+
+def _queries(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Reading]:
+    flat = [row for row in outputs if len(row.dims) == 3 and 0 < row.dims[1] <= _MOST_QUERIES]
+    if len(flat) != len(outputs):
+        return
+    alone = len(flat) == 1 and flat[0].dims[-1] > _BOX and flat[0].dims[-1] != _BOX + 2
+    if alone and next(_cells(outputs, size), None) is None:
+        why = f"it gives {flat[0].dims[1]} boxes with their classes"
+        yield Reading(Task.DETECTION, (flat[0].name,), why, "detr", flat[0].dims[-1] - _BOX)
+    boxes = [row for row in flat if row.dims[-1] == _BOX and not _says(row, "logit", "score", "class")]
+    logits = [row for row in flat if row not in boxes]
+    if len(boxes) == len(logits) == 1 and boxes[0].dims[1] == logits[0].dims[1]:
+        why = f"it gives {boxes[0].dims[1]} boxes, and classes for each"
+        yield Reading(Task.DETECTION, (boxes[0].name, logits[0].name), why, "detr", logits[0].dims[-1])
+
+
+def _maps(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Reading]:
+    if len(outputs) != 1:
+        return
+    dims = outputs[0].dims
+    if len(dims) == 4 and dims[2] > 1 and dims[3] > 1 and dims[2] * 32 >= size[1]:
+        yield Reading(
+            Task.SEGMENTATION, (outputs[0].name,), f"it scores {dims[1]} classes a point", "", max(2, dims[1])
+        )
+    if len(dims) == 3 and outputs[0].dtype.startswith(("INT", "UINT")):
+        yield Reading(Task.SEGMENTATION, (outputs[0].name,), "it gives a class a point")
+
+
+def _vectors(
+    outputs: Sequence[TensorRow], facts: GraphFacts, labels: int, spec: VisionSpec
+) -> Iterator[Reading]:
+    vectors = [row for row in outputs if _length(row) > 1]
+    if len(vectors) != len(outputs) or not vectors:
+        return
+    for task, words in ((Task.CLASSIFICATION, _CLASS_WORDS), (Task.EMBEDDING, _EMBEDDING_WORDS)):
+        row = next((row for row in vectors if _says(row, *words)), vectors[0])
+        length = _length(row)
+        if task is spec.task:
+            yield Reading(
+                task, (row.name,), "you asked for it", "", length if task is Task.CLASSIFICATION else 0
+            )
+            return
+    row = next((row for row in vectors if _length(row) in (labels, *_IMAGENET)), vectors[0])
+    length, maker = _length(row), facts.makers.get(row.name, "")
+    named = _says(row, *_EMBEDDING_WORDS) or maker in ("LpNormalization", "Div")
+    if (
+        length == labels
+        or length in _IMAGENET
+        or maker == "Softmax"
+        or (_says(row, *_CLASS_WORDS) and not named)
+    ):
+        why = f"it gives {length} scores" + (", as many as there are labels" if length == labels else "")
+        yield Reading(Task.CLASSIFICATION, (row.name,), why, "", length)
+    elif named:
+        yield Reading(Task.EMBEDDING, (row.name,), f"it gives a vector of {length}")
+    else:
+        yield Reading(Task.CLASSIFICATION, (row.name,), f"it gives {length} numbers", "", length)
+        yield Reading(Task.EMBEDDING, (row.name,), f"it gives {length} numbers")
+
+
+def _length(row: TensorRow) -> int:
+    """Of a vector [N, C], [N, C, 1, 1] or [N, 1, C]; 0: something else."""
+    long = [dim for dim in row.dims[1:] if dim != 1]
+    return long[0] if len(long) == 1 and long[0] > 0 and row.dtype.startswith("FP") else 0
+
+
+def _says(row: TensorRow, *words: str) -> bool:
+    return any(word in row.name.lower() for word in words)

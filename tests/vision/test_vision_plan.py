@@ -1,0 +1,134 @@
+"""What a model file is taken for, and what is planned for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trtbuild.catalog.vision import TensorRow
+from trtbuild.errors import PlanError
+from trtbuild.plan.graph import GraphFacts
+from trtbuild.plan.vision import VisionSource, plan_vision
+from trtbuild.spec import PostprocessSpec, PreprocessSpec, Task, VisionSpec
+
+Outputs = dict[str, tuple[int, ...]]
+
+
+def facts(outputs: Outputs, *, size: int = 640, dtype: str = "FP32", **changes: Any) -> GraphFacts:
+    rows = [
+        TensorRow(name=name, dtype="INT64" if "label" in name else "FP32", dims=(-1, *dims))
+        for name, dims in outputs.items()
+    ]
+    values: dict[str, Any] = {
+        "origin": "model.onnx",
+        "opset": 17,
+        "inputs": (TensorRow(name="images", dtype=dtype, dims=(-1, 3, size, size)),),
+        "outputs": tuple(rows),
+        "weights_bytes": 40_000_000,
+        "activation_bytes": 20_000_000,
+        "picture": "images",
+    }
+    return GraphFacts(**{**values, **changes})
+
+
+def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
+    entry = VisionSpec(name="model", model="model.onnx", **spec)
+    return plan_vision(entry, VisionSource(entry, graph, labels))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "size", "task", "head", "classes"),
+    [
+        ({"logits": (1000,)}, 224, Task.CLASSIFICATION, "", 1000),
+        ({"prob": (12, 1, 1)}, 224, Task.CLASSIFICATION, "", 12),
+        ({"image_embeds": (512,)}, 224, Task.EMBEDDING, "", 0),
+        ({"output0": (84, 8400)}, 640, Task.DETECTION, "yolov8", 80),  # 80² + 40² + 20² cells
+        ({"output0": (8400, 84)}, 640, Task.DETECTION, "yolov8", 80),
+        ({"output": (25200, 85)}, 640, Task.DETECTION, "yolov5", 80),
+        ({"a": (255, 13, 13), "b": (255, 26, 26)}, 416, Task.DETECTION, "yolov3", 80),
+        ({"output0": (300, 84)}, 640, Task.DETECTION, "detr", 80),
+        ({"logits": (300, 80), "pred_boxes": (300, 4)}, 640, Task.DETECTION, "detr", 80),
+        ({"output0": (300, 6)}, 640, Task.DETECTION, "boxes", 0),
+        ({"labels": (300,), "boxes": (300, 4), "scores": (300,)}, 640, Task.DETECTION, "boxes", 0),
+        ({"out": (21, 80, 80)}, 640, Task.SEGMENTATION, "", 21),
+        ({"output0": (116, 8400), "output1": (32, 160, 160)}, 640, Task.SEGMENTATION, "yolov8", 80),
+        ({"what": (7, 9, 11, 13)}, 640, Task.RAW, "", 0),
+    ],
+)
+def test_a_task_is_told_by_the_outputs(
+    outputs: Outputs, size: int, task: Task, head: str, classes: int
+) -> None:
+    found, _ = plan(facts(outputs, size=size))
+    assert (found.task, found.answer.head, found.answer.classes) == (task, head, classes)
+
+
+def test_a_vector_that_may_be_either_is_asked_for() -> None:
+    with pytest.raises(PlanError, match="could be for classification or embedding") as error:
+        plan(facts({"output": (17,)}))
+    assert error.value.remedies == ("--task classification", "--task embedding")
+    assert plan(facts({"output": (17,)}), task="embedding")[0].task is Task.EMBEDDING
+    assert plan(facts({"output": (17,)}), labels=17)[0].task is Task.CLASSIFICATION
+
+
+def test_a_task_that_the_outputs_are_not_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"no detection's that is known here: logits FP32\[-1, 1000\]"):
+        plan(facts({"logits": (1000,)}), task="detection")
+
+
+def test_raw_tensors_are_said_clearly() -> None:
+    _, findings = plan(facts({"what": (7, 9, 11, 13)}))
+    (raw,) = (finding for finding in findings if finding.id == "vision.raw")
+    assert raw.severity == "warning"
+    assert "served as raw tensors" in raw.message
+
+
+def test_labels_must_be_as_many_as_classes() -> None:
+    with pytest.raises(PlanError, match="20 labels were given, and the network tells 80 classes apart"):
+        plan(facts({"output0": (84, 8400)}), labels=20)
+
+
+def test_another_size_than_the_graph_has_is_refused() -> None:
+    with pytest.raises(PlanError, match="takes a width of 640, and 320 was asked for"):
+        plan(facts({"output0": (84, 8400)}), preprocess=PreprocessSpec(size=(320, 320)))
+
+
+def test_a_fixed_batch_is_explained() -> None:
+    graph = facts({"logits": (1000,)}, batch="one", batch_note="its batch is fixed to 1 and …")
+    found, findings = plan(graph, max_batch_size=8)
+    assert found.max_batch_size == found.networks[0].max_batch_size == 1
+    (batch,) = (finding for finding in findings if finding.id == "vision.batch")
+    assert (batch.severity, "max_batch_size 8 was asked for" in batch.message) == ("warning", True)
+
+
+def test_pixels_become_what_the_network_was_trained_with() -> None:
+    picture = plan(facts({"logits": (1000,)}, size=224))[0].picture
+    # (value / 255 - 0.485) / 0.229 of red: 1 / (255 × 0.229) = 0.017124, -0.485 / 0.229 = -2.1179
+    assert picture.scale[0] == pytest.approx(0.0171248, abs=1e-6)
+    assert picture.offset[0] == pytest.approx(-2.117904, abs=1e-6)
+    bytes_ = plan(facts({"logits": (1000,)}, size=224, dtype="UINT8"))[0].picture
+    assert bytes_.scale == pytest.approx((1.0,) * 3)
+    assert bytes_.offset == (0.0,) * 3
+
+
+def test_activations_are_not_applied_twice() -> None:
+    assert plan(facts({"logits": (1000,)}))[0].answer.activation == "softmax"
+    assert plan(facts({"logits": (1000,)}, makers={"logits": "Softmax"}))[0].answer.activation == "none"
+    queries: Outputs = {"logits": (300, 80), "pred_boxes": (300, 4)}
+    assert plan(facts(queries))[0].answer.activation == "sigmoid"
+    softmax = PostprocessSpec(activation="softmax")
+    assert plan(facts(queries), labels=79, postprocess=softmax)[0].answer.classes == 80  # one is "nothing"
+
+
+def test_one_network_cannot_be_ocr() -> None:
+    with pytest.raises(PlanError, match="reading text takes three networks"):
+        plan(facts({"logits": (1000,)}), task="ocr")
+
+
+def test_workspace_grows_with_the_batch() -> None:
+    graph = facts({"output0": (84, 8400)})
+    small, large = (plan(graph, max_batch_size=batch)[0].networks[0] for batch in (1, 8))
+    # 1.5 × 7 more pictures of 20 MB and their pixels as floats: 3 × 4 × 640 × 640 × 3
+    assert large.workspace_bytes - small.workspace_bytes == pytest.approx(
+        1.5 * 7 * (20_000_000 + 14_745_600), abs=8
+    )
