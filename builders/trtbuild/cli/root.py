@@ -32,6 +32,9 @@ COMMANDS = {
     "chat": ("chat", "Talk with a served model."),
     "ocr": ("ocr", "Read the text of a picture."),
     "prefix": ("prefix", "Find what keeps a log of prompts from sharing its prefix."),
+    "bench": ("bench", "Put load on a server, and record what it does."),
+    "runs": ("runs", "List the runs that were recorded, or show one."),
+    "compare": ("runs", "Compare two runs, and say whether they differ."),
     "demo": ("demo", "Quickstart: build, serve, ask, read a picture, compare the ledger, stop."),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -80,6 +81,10 @@ class InProcess:
             raise RuntimeError(f"the in-process engine ended with exit code {self._child.wait()}")
         return json.loads(line)
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def run(self, burst: Burst) -> BurstResult:
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps(asdict(burst)) + "\n")
@@ -97,6 +102,12 @@ class CpuClock:
 
     def __init__(self, server_pid: int) -> None:
         self._server = psutil.Process(server_pid)
+
+    def processes(self, role: str) -> list[int]:
+        """Ids of the server's processes of a role."""
+        return [
+            child.pid for child in self._server.children(recursive=True) if _role(child.cmdline()) == role
+        ]
 
     def read(self) -> dict[str, float]:
         """Seconds so far; keys are ``client``, ``tritonserver`` and the models of the stubs."""
@@ -119,6 +130,12 @@ def _role(command: Sequence[str]) -> str:
         if word.endswith("model.py") and len(parts) > 2:
             return parts[-3] if parts[-2].isdigit() else parts[-2]
     return "helpers"
+
+
+def pin(process: int, core: int) -> None:
+    """Binds a process with all its threads to one core."""
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
 
 
 async def run_served(

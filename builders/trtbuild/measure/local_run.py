@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +20,7 @@ from trtbuild.measure.bench_local import (
     LevelResult,
     Pair,
     baseline,
+    pin,
     prompts_for,
     run_served,
     summarise,
@@ -125,6 +128,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=0, help="of the in-process engine; 0: its own choice")
+    parser.add_argument(
+        "--pinned",
+        action="store_true",
+        help="the engine on one core in both arms, all else on another: what the path takes from the engine",
+    )
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
 
@@ -135,10 +143,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     weights = asked.repository / f"{llm.name}_engine" / "1" / "model.gguf"
     tokenizer = encoder(asked.repository, llm.name)
     levels = []
+    if asked.pinned:
+        engine_core, other_core = sorted(os.sched_getaffinity(0))[:2]
+        os.environ["TRTBUILD_ENGINE_THREADS"] = "1"
+        asked.threads = 1
+        pin(os.getpid(), other_core)  # the server inherits it
     with (
         baseline(weights, engine_settings(llm, threads=asked.threads)) as arm,
         start(asked.repository) as server,
     ):
+        if asked.pinned:
+            for process in (arm.pid, *CpuClock(server.pid).processes("tensorrtllm")):
+                pin(process, engine_core)
         for streams in (int(word) for word in asked.streams.split(",")):
             level = run_level(
                 server,
@@ -150,6 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 max_tokens=asked.max_tokens,
             )
             levels.append(asyncio.run(level))
+            print(f"{streams} streams: ratio {levels[-1].ratio:.2f}", file=sys.stderr)
         cold_s, warm_s = asyncio.run(prefix_ttft(server, llm.name, prompt_words=560, pairs=asked.pairs))
     print("\n".join(table(levels)))
     print(

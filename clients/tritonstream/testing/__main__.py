@@ -1,7 +1,8 @@
 """A quick fake Triton as a process of its own: ``python -m tritonstream.testing``; prints its address.
 
 For measuring clients: it serves one front model, ``llm``, which answers ``--tokens`` responses that all say
-the same (``--echo``: the prompt), serialised once a request. For anything else there is ``FakeTriton``.
+the same (``--echo``: the prompt), serialised once a request, with an id each where ids are asked for and
+the counts at the end. For anything else there is ``FakeTriton``.
 """
 
 from __future__ import annotations
@@ -45,16 +46,22 @@ class QuickServer:
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         async for raw in requests:
             request = service_pb2.ModelInferRequest.FromString(raw)
-            text = _prompt(request) if self._echo else _TEXT.encode()
-            more, last = (self._response(request.id, text, final) for final in (False, True))
+            more, last = (self._response(request, final) for final in (False, True))
             for number in range(self._tokens):
                 await context.write(last if number == self._tokens - 1 else more)
                 if self._between_s:
                     await asyncio.sleep(self._between_s)
 
-    def _response(self, request_id: str, text: bytes, final: bool) -> bytes:
-        response = service_pb2.ModelInferResponse(model_name="llm", model_version="1", id=request_id)
+    def _response(self, request: Any, final: bool) -> bytes:
+        prompt = _prompt(request)
+        text = prompt if self._echo else _TEXT.encode()
+        response = service_pb2.ModelInferResponse(model_name="llm", model_version="1", id=request.id)
         put(response, "text_output", "BYTES", [1, 1], _tensors.pack_bytes([text]))
+        counts = {"token_ids": 1} if any(output.name == "token_ids" for output in request.outputs) else {}
+        if final:
+            counts |= {"num_input_tokens": len(prompt.split()), "num_output_tokens": self._tokens}
+        for name, count in counts.items():
+            put(response, name, "INT32", [1, 1], _tensors.pack(name, "INT32", [count]))
         response.parameters["triton_final_response"].bool_param = final
         serialised: bytes = service_pb2.ModelStreamInferResponse(infer_response=response).SerializeToString()
         return serialised

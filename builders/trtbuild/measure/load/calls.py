@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tritonstream import (
     Degrade,
+    Event,
     GenerateParams,
     ModelDescription,
     ModelKind,
@@ -26,6 +28,7 @@ from trtbuild.measure.load.prompts import FilePrompts, Prompt, Sizing, TextPromp
 from trtbuild.measure.load.sample import Outcome, RequestSample
 from trtbuild.measure.load.spec import Flow, LoadSpec, Traffic, VisionTraffic
 from trtbuild.measure.load.trace import TraceRow
+from trtbuild.measure.load.urgent import FirstStep
 
 if TYPE_CHECKING:
     from tritonstream import AsyncClient, AsyncStream
@@ -129,13 +132,19 @@ class TextCaller:
     async def _read(self, stream: AsyncStream, sample: RequestSample, now: Now) -> None:
         times, counts = sample.arrival_s, sample.arrival_tokens
         counted = TokenIds if self.sends_ids else TextDelta
-        async for event in stream:
+
+        def note(event: Event) -> None:
             if type(event) is counted:
                 at_s = now()
                 if not times:
                     sample.first_s = at_s
                 times.append(at_s)
                 counts.append(len(event.ids) if type(event) is TokenIds else 1)
+
+        with contextlib.suppress(StopAsyncIteration):
+            note(await FirstStep(stream.__anext__()))
+        async for event in stream:
+            note(event)
 
     def _prompt(self, traffic: Traffic, number: int, row: TraceRow | None) -> Prompt:
         if row is not None and row.prompt is not None:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from trtbuild.measure.load.sample import RequestSample
 from trtbuild.measure.load.shapes import arrival_times, user_starts
 from trtbuild.measure.load.spec import Closed, Flow, LoadSpec, Replay, Traffic
 from trtbuild.measure.load.trace import TraceRow, read_trace
+from trtbuild.measure.load.urgent import Schedule, sending
 
 if TYPE_CHECKING:
     from trtbuild.measure.load.calls import Caller
@@ -36,6 +37,7 @@ class Progress:
 
     elapsed_s: float = 0.0
     running: int = 0
+    running_max: int = 0
     done: int = 0
     failed: int = 0
     tokens: int = 0
@@ -51,6 +53,10 @@ class Generator:
         on_sample: called with each request once it is over.
         is_ready: whether the server says that it is; asked when connections fail.
         begin: ``time.monotonic()`` of second 0.
+
+    Attributes:
+        lag_max_s: the longest that the event loop was late for a timer.
+        sending_ended_s: when the last request was meant to be sent, or the time was up.
     """
 
     def __init__(
@@ -69,17 +75,26 @@ class Generator:
         self._begin = begin
         self._numbers = 0
         self._lost = 0
+        self._schedules: list[Schedule[TraceRow | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
         self._died: str = ""
         self._error: BaseException | None = None  # a request that cannot be made at all
         self.lag_max_s = 0.0
-        self.sending_ended_s: float | None = None  # no request was meant to be sent later
+        self.sending_ended_s: float | None = None
         self.progress = Progress()
 
     def now(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._begin
+
+    def look(self) -> float:
+        """As ``now``, for whoever reads answers: what is due by then is sent first."""
+        now_s = time.monotonic() - self._begin
+        for schedule in self._schedules:
+            if schedule.due_s <= now_s:
+                schedule.fire()
+        return now_s
 
     async def run(self) -> None:
         """Sends until the time or the number of requests is up, then waits for what still runs.
@@ -124,37 +139,42 @@ class Generator:
         if isinstance(flow.shape, Closed):
             users = [self._user(flow, draw, start_s) for start_s in user_starts(flow.shape)]
             await asyncio.gather(*users)
-        elif isinstance(flow.shape, Replay):
-            rows = read_trace(flow.shape.path)
-            async for row in self._in_time(rows, flow.shape.speed):
-                self._send(flow, draw(), row.at_s / flow.shape.speed, row)
-        else:
-            for at_s in arrival_times(flow.shape, duration_s=self._load.duration_s, rng=rng):
-                await self._until(at_s)
-                if self._full:
-                    return
-                self._send(flow, draw(), at_s)
-            await self._until(self._load.duration_s)
+            return
 
-    async def _in_time(self, rows: tuple[TraceRow, ...], speed: float) -> AsyncIterator[TraceRow]:
-        for row in rows:
-            if row.at_s / speed >= self._load.duration_s or self._full:
+        def send(due_s: float, row: TraceRow | None) -> None:
+            with sending():
+                self._keep(asyncio.ensure_future(self._one(flow, draw(), due_s, row)))
+
+        schedule = Schedule(self._until_full(self._arrivals(flow, rng)), send, self.now)
+        self._schedules.append(schedule)
+        try:
+            await schedule.done
+        finally:
+            schedule.stop()
+        if not isinstance(flow.shape, Replay) and not self._full:
+            await asyncio.sleep(self._load.duration_s - self.now())
+
+    def _arrivals(self, flow: Flow, rng: random.Random) -> Iterator[tuple[float, TraceRow | None]]:
+        duration_s = self._load.duration_s
+        if isinstance(flow.shape, Replay):
+            for row in read_trace(flow.shape.path):
+                if row.at_s / flow.shape.speed < duration_s:
+                    yield row.at_s / flow.shape.speed, row
+            return
+        for at_s in arrival_times(flow.shape, duration_s=duration_s, rng=rng):
+            yield at_s, None
+
+    def _until_full(
+        self, items: Iterator[tuple[float, TraceRow | None]]
+    ) -> Iterator[tuple[float, TraceRow | None]]:
+        for count, item in enumerate(items):
+            if self._load.requests is not None and count >= self._load.requests:
                 return
-            await self._until(row.at_s / speed)
-            yield row
-
-    async def _until(self, at_s: float) -> None:
-        delay = at_s - self.now()
-        if delay > 0:
-            await asyncio.sleep(delay)
+            yield item
 
     @property
     def _full(self) -> bool:
         return self._load.requests is not None and self._numbers >= self._load.requests
-
-    def _send(self, flow: Flow, traffic: Traffic, intended_s: float, row: TraceRow | None = None) -> None:
-        task = asyncio.ensure_future(self._one(flow, traffic, intended_s, row))
-        self._keep(task)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -169,7 +189,7 @@ class Generator:
     async def _user(self, flow: Flow, draw: _Draw, start_s: float) -> None:
         """One user of a closed loop. A request in flight when the time is up is finished, not cut."""
         assert isinstance(flow.shape, Closed)
-        await self._until(start_s)
+        await asyncio.sleep(max(0.0, start_s - self.now()))
         while not self._full and self.now() < self._load.duration_s:
             task = asyncio.ensure_future(self._one(flow, draw(), self.now(), None))
             self._keep(task)
@@ -189,8 +209,9 @@ class Generator:
         )
         progress = self.progress
         progress.running += 1
+        progress.running_max = max(progress.running_max, progress.running)
         try:
-            await self._callers[flow.model].call(traffic, sample, self.now, row)
+            await self._callers[flow.model].call(traffic, sample, self.look, row)
         except asyncio.CancelledError:
             sample.end_s = self.now()
             raise

@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,12 @@ CREATE INDEX timeline_of_run ON timeline (run_id, series, t_s);
 """
 _JSON = ("load", "deployment", "machine", "versions", "notes", "generator", "metrics", "changed")
 _PLAIN = ("run_id", "series", "kind", "label", "state", "why", "begun_unix_s", "duration_s", "seed")
+RequestRow = tuple[Any, ...]
 _REQUEST = (
     "number", "traffic", "model", "kind", "phase", "intended_s", "sent_s", "first_s", "end_s", "outcome",
     "prompt_tokens", "output_tokens", "max_tokens", "prefix_tokens", "degrade_step", "error",
 )  # fmt: skip
+_values = attrgetter(*_REQUEST)
 
 
 class Store:
@@ -100,10 +103,10 @@ class Store:
         with self._open(write=True) as connection:
             self._put_run(connection, record)
 
-    def add(self, record: Record, samples: Sequence[RequestSample], timeline: Sequence[TimelineRow]) -> None:
-        """Adds what came since the last time."""
+    def add(self, record: Record, rows: Sequence[RequestRow], timeline: Sequence[TimelineRow]) -> None:
+        """Adds what came since the last time; ``rows`` are of `request_row`."""
         with self._open(write=True) as connection:
-            self._put_details(connection, record.run_id, samples, timeline)
+            self._put_details(connection, record.run_id, rows, timeline)
 
     def finish(self, record: Record) -> None:
         """Writes the run's final state; its requests and timeline were added before."""
@@ -115,7 +118,7 @@ class Store:
         with self._open(write=True) as connection:
             connection.execute("DELETE FROM runs WHERE run_id = ?", (record.run_id,))
             self._put_run(connection, record)
-            self._put_details(connection, record.run_id, record.requests, record.timeline)
+            self._put_details(connection, record.run_id, map(request_row, record.requests), record.timeline)
 
     def _put_run(self, connection: sqlite3.Connection, record: Record) -> None:
         from trtbuild.serve.process import started_s
@@ -135,12 +138,12 @@ class Store:
         self,
         connection: sqlite3.Connection,
         run_id: str,
-        samples: Iterable[RequestSample],
+        rows: Iterable[RequestRow],
         timeline: Iterable[TimelineRow],
     ) -> None:
         connection.executemany(
             f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' * (len(_REQUEST) + 2))})",
-            [(run_id, *(getattr(one, name) for name in _REQUEST), _packed(one)) for one in samples],
+            [(run_id, *row) for row in rows],
         )
         connection.executemany(
             "INSERT INTO timeline VALUES (?, ?, ?, ?, ?)", [(run_id, *row) for row in timeline]
@@ -217,11 +220,12 @@ class Store:
             )
 
 
-def _packed(sample: RequestSample) -> bytes:
-    """Arrivals as float32 seconds after ``intended_s`` and uint16 counts, deflated."""
+def request_row(sample: RequestSample) -> RequestRow:
+    """A request as it is stored; arrivals: float32 seconds after ``intended_s``, uint16 counts, deflated."""
     count = len(sample.arrival_s)
     offsets = [at_s - sample.intended_s for at_s in sample.arrival_s]
-    return zlib.compress(struct.pack(f"<{count}f{count}H", *offsets, *sample.arrival_tokens), 1)
+    arrivals = zlib.compress(struct.pack(f"<{count}f{count}H", *offsets, *sample.arrival_tokens), 1)
+    return (*_values(sample), arrivals)
 
 
 def _sample(row: sqlite3.Row) -> RequestSample:

@@ -1,0 +1,124 @@
+"""``trtbuild bench``: load on a running server, measured from outside and from inside, and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trtbuild.cli.console import print_json
+from trtbuild.cli.measured import (
+    chosen_server,
+    live,
+    load_from_file,
+    load_options,
+    make_flow,
+    make_load,
+    open_store,
+    runs_option,
+    server_choice,
+    show_run,
+    text_or_vision,
+    the_model,
+)
+from trtbuild.errors import MeasureError
+
+
+@click.command("bench")
+@click.option("--model", metavar="NAME", help="Default: the only one there is.")
+@server_choice
+@click.option("--users", type=click.IntRange(min=1), help="Closed loop: so many users (default 1).")
+@click.option("--rate", type=float, metavar="PER_SECOND", help="Open loop: Poisson arrivals.")
+@click.option(
+    "--shape", help="closed:N, poisson:R, constant:R, bursts:N@SECONDS, ramp:A-B, trace:FILE[@SPEED]."
+)
+@load_options
+@click.option("--requests", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option(
+    "--load",
+    "load_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="All of this from a YAML file.",
+)
+@click.option("--mix", is_flag=True, help="LLM and vision: each alone, then together; says how they disturb.")
+@click.option(
+    "--vision-shape", default="closed:2", show_default=True, help="Of --mix: load of the vision model."
+)
+@click.option("--label", default="", help="A name to find the run by.")
+@runs_option
+@click.option("--json", "as_json", is_flag=True, help="The record as JSON, raw latencies included.")
+def bench_command(
+    model: str | None,
+    repo: Path | None,
+    url: str | None,
+    metrics: str | None,
+    users: int | None,
+    rate: float | None,
+    shape: str | None,
+    traffic: tuple[str, ...],
+    prefix_share: float,
+    load_file: Path | None,
+    mix: bool,
+    vision_shape: str,
+    label: str,
+    runs_file: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Put load on a server and record what it does. Latencies count from the intended send time."""
+    chosen = [name for name, value in (("--users", users), ("--rate", rate), ("--shape", shape)) if value]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} each say when requests come: give one.")
+    server, store = chosen_server(repo, url, metrics), open_store(runs_file)
+    from trtbuild.measure.bench import bench
+
+    words = shape or (f"poisson:{rate}" if rate else f"closed:{users or 1}")
+    if mix:
+        _mix(server, store, model, words, traffic, prefix_share, vision_shape, label, as_json, options)
+        return
+    if load_file is not None:
+        load = load_from_file(load_file)
+    else:
+        flow = make_flow(the_model(server, model, text_or_vision(traffic)), words, traffic, prefix_share)
+        load = make_load([flow], options)
+    with live(label or "bench", load.duration_s) as display:
+        record = bench(server, load, store, label=label, on_progress=display)
+    if as_json:
+        print_json(record.as_json())
+    else:
+        show_run(record)
+    if not record.complete:
+        raise MeasureError(
+            f"the run is not complete: {record.state} ({record.why})",
+            f"what was measured is kept: trtbuild runs {record.run_id}",
+        )
+
+
+def _mix(
+    server: Any, store: Any, model: str | None, shape: str, traffic: tuple[str, ...], prefix_share: float,
+    vision_shape: str, label: str, as_json: bool, options: dict[str, Any],
+) -> None:  # fmt: skip
+    from trtbuild.cli.console import print_table
+    from trtbuild.cli.measured import milliseconds
+    from trtbuild.measure.mix import run_mix
+
+    words = [item for item in traffic if not item.startswith("vision")]
+    pictures = [item for item in traffic if item.startswith("vision")] or ["vision"]
+    flows = [
+        make_flow(the_model(server, model), shape, words, prefix_share),
+        make_flow(the_model(server, None, "vision"), vision_shape, pictures, 0.0),
+    ]
+    load = make_load(flows, options)
+    with live("mix", 3 * load.duration_s) as display:
+        mixed = run_mix(server, load, store, label=label, on_progress=display)
+    if as_json:
+        print_json(mixed.as_json())
+        return
+    rows = [
+        (tenant.model, tenant.metric, milliseconds(tenant.alone.value), milliseconds(tenant.together.value),
+         f"{tenant.ratio:.2f}" if tenant.ratio else tenant.why)
+        for tenant in mixed.tenants
+    ]  # fmt: skip
+    print_table(("tenant", "figure", ">alone, ms", ">under the other's load, ms", ">times"), rows)
+    click.echo(f"runs {', '.join(mixed.run_ids)}")

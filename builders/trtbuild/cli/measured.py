@@ -1,0 +1,329 @@
+"""What the commands that measure have in common: options, tables, the live display."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trtbuild.cli.console import note, print_table
+from trtbuild.errors import MeasureError
+
+if TYPE_CHECKING:
+    from trtbuild.measure.load.generator import Progress
+    from trtbuild.measure.load.spec import Flow, LoadSpec
+    from trtbuild.measure.records.record import Record
+    from trtbuild.measure.records.store import Store
+    from trtbuild.measure.server import MeasuredServer
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_BARS = " ▁▂▃▄▅▆▇█"
+_SHOWN = ("p50", "p90", "p95", "p99")
+
+
+def runs_option(command: _Command) -> _Command:
+    """Adds ``--runs``, the file of records."""
+    option = click.option(
+        "--runs",
+        "runs_file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Where runs are kept; default: runs/records.sqlite.",
+    )
+    return option(command)
+
+
+def load_options(command: _Command) -> _Command:
+    """Adds what describes a load, which `read_load` reads."""
+    for option in (
+        click.option(
+            "--slo-latency", type=float, metavar="SECONDS", help="Goodput counts answers within it."
+        ),
+        click.option("--slo-tpot", type=float, metavar="SECONDS", help="Goodput counts answers within it."),
+        click.option("--slo-ttft", type=float, metavar="SECONDS", help="Goodput counts answers within it."),
+        click.option(
+            "--timeout", "timeout_s", type=float, default=120.0, show_default=True, metavar="SECONDS"
+        ),
+        click.option("--seed", type=int, default=1, show_default=True, help="Of arrivals and classes."),
+        click.option("--warmup", "warmup_s", type=float, default=5.0, show_default=True, metavar="SECONDS"),
+        click.option(
+            "--duration", "duration_s", type=float, default=60.0, show_default=True, metavar="SECONDS"
+        ),
+        click.option(
+            "--prefix-share", type=click.FloatRange(0, 1), default=0.0, help="Of a prompt, shared by all."
+        ),
+        click.option(
+            "--traffic",
+            multiple=True,
+            metavar="CLASS[=WEIGHT]",
+            help="short/short, long/short, long/long, 512/128, FILE.jsonl, vision[:PICTURE]; may be several.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def server_choice(command: _Command) -> _Command:
+    """Adds ``--repo``, ``--url`` and ``--metrics``, which `chosen_server` reads."""
+    for option in (
+        click.option("--metrics", metavar="HOST:PORT", help="Its metrics; default: port 8002 of that host."),
+        click.option("--url", metavar="HOST:PORT", help="gRPC address of another server."),
+        click.option("--repo", type=click.Path(path_type=Path), help="Repository whose server is meant."),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen_server(repo: Path | None, url: str | None, metrics: str | None) -> MeasuredServer:
+    """The server that is measured."""
+    need_extra()
+    from trtbuild.measure.server import find_server
+
+    return find_server(repo, url, metrics)
+
+
+def need_extra() -> None:
+    """Raises unless the packages of ``trtbuild[measure]`` are there."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("scipy", "psutil") if find_spec(name) is None]
+    if missing:
+        raise MeasureError(f"measuring needs {' and '.join(missing)}", "pip install 'trtbuild[measure]'")
+
+
+def open_store(runs_file: Path | None) -> Store:
+    """The file of records."""
+    need_extra()
+    from trtbuild.measure.records.store import Store
+
+    return Store(runs_file)
+
+
+def the_model(server: MeasuredServer, asked: str | None, kind: str = "llm") -> str:
+    """The model to call: as asked, else the only one of its kind in the repository.
+
+    Raises:
+        MeasureError: none, several, or a server whose repository is not known.
+    """
+    if asked is not None:
+        return asked
+    plan = server.plan()
+    if plan is None:
+        raise MeasureError(f"what {server.address} serves is not known here", "name the model: --model NAME")
+    names = [model.name for model in (plan.llms if kind == "llm" else plan.visions)]
+    if len(names) != 1:
+        what = "language model" if kind == "llm" else "vision model"
+        raise MeasureError(
+            f"{server.repository} holds {len(names)} {what}s", *(f"--model {name}" for name in names)
+        )
+    return names[0]
+
+
+def text_or_vision(traffic: Sequence[str]) -> str:
+    """Which kind of model a traffic goes to."""
+    return "vision" if any(item.startswith("vision") for item in traffic) else "llm"
+
+
+def make_flow(model: str, shape: str, traffic: Sequence[str], prefix_share: float) -> Flow:
+    """One flow from the command line's words."""
+    from trtbuild.measure.load.flags import parse_shape, parse_traffic
+    from trtbuild.measure.load.spec import Flow
+
+    classes = [parse_traffic(item, prefix_share=prefix_share) for item in traffic or ("short/short",)]
+    return _valid(lambda: Flow(model=model, shape=parse_shape(shape), traffic=tuple(classes)))
+
+
+def make_load(flows: Sequence[Flow], options: dict[str, Any]) -> LoadSpec:
+    """The load of ``flows`` with what `load_options` gave."""
+    from trtbuild.measure.load.spec import LoadSpec, Slo
+
+    def made() -> LoadSpec:
+        slo = Slo(ttft_s=options["slo_ttft"], tpot_s=options["slo_tpot"], latency_s=options["slo_latency"])
+        shared = {key: options[key] for key in ("duration_s", "warmup_s", "seed", "timeout_s")}
+        return LoadSpec(flows=tuple(flows), slo=slo, requests=options.get("requests"), **shared)
+
+    return _valid(made)
+
+
+_Made = TypeVar("_Made")
+
+
+def _valid(make: Callable[[], _Made]) -> _Made:
+    from pydantic import ValidationError
+
+    try:
+        return make()
+    except ValidationError as error:
+        what = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise MeasureError(what) from error
+
+
+def load_from_file(path: Path) -> LoadSpec:
+    """A load that is described in YAML; its fields are those of `LoadSpec`.
+
+    Raises:
+        MeasureError: a file that does not describe one.
+    """
+    import yaml
+
+    from trtbuild.measure.load.spec import LoadSpec
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise MeasureError(f"{path} is not YAML: {error}") from error
+    return _valid(lambda: LoadSpec.model_validate(data))
+
+
+# Showing
+
+
+@contextmanager
+def live(title: str, duration_s: float) -> Iterator[Callable[[Progress], None]]:
+    """A display of a run for a person; a line every ten seconds for a log."""
+    if not sys.stderr.isatty():
+        yield _logged(title)
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text(f"{title}: starting"), console=Console(stderr=True), refresh_per_second=4) as display:
+        yield lambda progress: display.update(Text(_line(title, progress, duration_s)))
+
+
+def _logged(title: str) -> Callable[[Progress], None]:
+    last_s = [0.0]
+
+    def log(progress: Progress) -> None:
+        if progress.elapsed_s - last_s[0] >= 10:
+            last_s[0] = progress.elapsed_s
+            note(f"· {_line(title, progress, None)}")
+
+    return log
+
+
+def _line(title: str, progress: Progress, duration_s: float | None) -> str:
+    recent = sorted(progress.recent_ttft_s)
+    ttft = f", TTFT {1e3 * recent[len(recent) // 2]:.0f} ms" if recent else ""
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    bar = ""
+    if duration_s:
+        eighths = min(160, int(160 * progress.elapsed_s / duration_s))
+        bar = f"{'█' * (eighths // 8)}{_BARS[eighths % 8]}".strip().ljust(20) + " "
+    rate = progress.tokens / max(progress.elapsed_s, 1e-9)
+    return (
+        f"{bar}{title} {progress.elapsed_s:.0f} s: {progress.running} running, {progress.done} done{failed}, "
+        f"{rate:.0f} tokens/s{ttft}"
+    )
+
+
+def show_run(record: Record) -> None:
+    """A run's figures, its server's, and what to know before believing them."""
+    click.echo(f"run {record.run_id}{' ' + record.label if record.label else ''}: {_state(record)}")
+    groups = {"all": record.metrics.get("all", {}), **record.metrics.get("traffic", {})}
+    groups |= {name: record.metrics[name] for name in ("interactive", "offline") if name in record.metrics}
+    for name, group in groups.items():
+        if group.get("requests"):
+            _show_latencies(name, group)
+    _show_rates(groups)
+    _show_server(record.metrics.get("server", {}))
+    own = record.generator
+    if own:
+        note(
+            f"generator: {own['cpu_share']:.0%} of a core, "
+            f"send-time error P99 {1e3 * own['send_error_p99_s']:.1f} ms"
+        )
+    for text in record.notes:
+        note(f"note: {text}")
+    changes = {path: values for path, values in record.changed.items() if path != "run"}
+    if changes:
+        shown = ", ".join(f"{path} {old} → {new}" for path, (old, new) in list(changes.items())[:4])
+        more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
+        note(f"changed since {record.changed['run'][0]}: {shown}{more}")
+
+
+def _state(record: Record) -> str:
+    return record.state if not record.why else f"{record.state} ({record.why})"
+
+
+def _show_latencies(name: str, group: dict[str, Any]) -> None:
+    from trtbuild.measure.metrics import LATENCIES
+
+    rows = []
+    for metric in LATENCIES:
+        data = group.get(metric.name)
+        if data and data["n"] and metric.name != "send_error_s":
+            mean = milliseconds(data["mean"]["value"])
+            rows.append((metric.title, data["n"], mean, *(_interval(data[part]) for part in _SHOWN)))
+    if rows:
+        title = "all requests" if name == "all" else name
+        columns = (f"{title}, ms", ">n", ">mean", *(f">{part.upper()} (95 %)" for part in _SHOWN))
+        print_table(columns, rows)
+
+
+def _interval(data: dict[str, Any]) -> str:
+    if data["value"] is None:
+        return "too few"
+    low, high = milliseconds(data["low"]), milliseconds(data["high"])
+    return f"{milliseconds(data['value'])} ({low}–{high})"
+
+
+def milliseconds(value_s: float | None) -> str:
+    """Three digits or so."""
+    if value_s is None:
+        return "–"
+    value = 1e3 * value_s
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _show_rates(groups: dict[str, dict[str, Any]]) -> None:
+    from trtbuild.measure.metrics import RATES, SHARES
+
+    rows = []
+    for name, group in groups.items():
+        cells = [_rate(group.get(key)) for key in RATES]
+        failed = {
+            title: group[key]["value"]
+            for key, (title, _) in SHARES.items()
+            if (group.get(key) or {}).get("value")
+        }
+        if (group.get("degrade_rate") or {}).get("value"):
+            failed["degraded"] = group["degrade_rate"]["value"]
+        rows.append(
+            (name, *cells, ", ".join(f"{share:.1%} {title}" for title, share in failed.items()) or "none")
+        )
+    print_table(("a second", *(f">{title}" for title, _, _ in RATES.values()), "failures"), rows)
+
+
+def _rate(data: dict[str, Any] | None) -> str:
+    if not data or data["value"] is None:
+        return "–"
+    value, half = data["value"], (data["high"] - data["low"]) / 2
+    return f"{value:.1f} ±{half:.1f}" if value >= 10 else f"{value:.2f} ±{half:.2f}"
+
+
+_SERVER: dict[str, tuple[str, Callable[[float], str]]] = {
+    "queue_wait_s": ("Triton queue", lambda v: f"{1e3 * v:.1f} ms"),
+    "engine_wait_s": ("engine queue", lambda v: f"{1e3 * v:.1f} ms"),
+    "generation_mean": ("generating", lambda v: f"{v:.1f}"),
+    "waiting_max": ("most waiting", lambda v: f"{v:.0f}"),
+    "kv_share_max": ("KV in use", lambda v: f"{v:.0%}"),
+    "batch": ("batch", lambda v: f"{v:.1f}"),
+    "cpu_cores_mean": ("CPU cores", lambda v: f"{v:.2f}"),
+    "gpu_busy_mean": ("GPU busy", lambda v: f"{v:.0%}"),
+}
+
+
+def _show_server(server: dict[str, dict[str, float]]) -> None:
+    rows = []
+    for model, row in server.items():
+        cells = [shown(row[key]) if key in row else "" for key, (_, shown) in _SERVER.items()]
+        if any(cells):
+            rows.append((model, *cells))
+    if rows:
+        print_table(("server", *(f">{title}" for title, _ in _SERVER.values())), rows)

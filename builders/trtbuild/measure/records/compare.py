@@ -1,0 +1,133 @@
+"""Two runs side by side: what differs, by how much, and whether that is more than chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from trtbuild.measure import stats
+from trtbuild.measure.metrics import LATENCIES, RATES, SHARES, values_of
+from trtbuild.measure.records.changes import differences
+from trtbuild.measure.records.record import Record
+
+Verdict = Literal["better", "worse", "no difference shown", "too few requests"]
+_QUANTILES = (0.5, 0.95, 0.99)
+# Must be the same in both: another load is another experiment.
+_SAME = ("load.flows", "load.degrade", "load.timeout_s")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of both runs. ``difference`` is after − before, with its interval."""
+
+    metric: str
+    unit: str
+    before: float | None
+    after: float | None
+    difference: stats.Estimate
+    verdict: Verdict
+
+    @property
+    def relative(self) -> float | None:
+        """(after − before) / before."""
+        if not self.before or self.after is None:
+            return None
+        return self.after / self.before - 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``reasons``: why the two cannot be compared, if there are any. ``differs``: what is not the same."""
+
+    rows: tuple[Row, ...]
+    reasons: tuple[str, ...]
+    differs: dict[str, list[Any]]
+
+
+def compare(before: Record, after: Record) -> Comparison:
+    """Compares the latencies by bootstrap, the rates and shares by their intervals."""
+    differs = differences(before, after)
+    rows = (*_latency_rows(before, after), *_rate_rows(before, after), *_share_rows(before, after))
+    return Comparison(rows, tuple(_obstacles(before, after, differs)), differs)
+
+
+def _obstacles(before: Record, after: Record, differs: dict[str, list[Any]]) -> Iterator[str]:
+    for record in (before, after):
+        if not record.complete:
+            yield f"{record.run_id} is not complete: {record.state}{', ' + record.why if record.why else ''}"
+        elif not record.measured():
+            yield f"{record.run_id} measured no request"
+    for path, (old, new) in differs.items():
+        if path.startswith(_SAME):
+            yield f"the load differs, {path.removeprefix('load.')}: {old} and {new}"
+
+
+def _latency_rows(before: Record, after: Record) -> Iterator[Row]:
+    for metric in LATENCIES:
+        if metric.name == "send_error_s":
+            continue
+        old, new = (
+            np.asarray(
+                values_of(
+                    metric,
+                    sorted(
+                        (one for one in record.measured() if one.outcome == "ok"),
+                        key=lambda one: one.intended_s,
+                    ),
+                )
+            )
+            for record in (before, after)
+        )
+        if not len(old) or not len(new):
+            continue
+        for quantile in _QUANTILES:
+            name = f"{metric.title} P{100 * quantile:g}"
+            if min(len(old), len(new)) < stats.least_count(quantile):
+                yield Row(name, "s", None, None, stats.Estimate(None), "too few requests")
+                continue
+            change = stats.quantile_difference(old, new, quantile)
+            values = (float(np.quantile(old, quantile)), float(np.quantile(new, quantile)))
+            yield Row(name, "s", *values, change, _verdict(change, low_is_good=True))
+
+
+def _rate_rows(before: Record, after: Record) -> Iterator[Row]:
+    for name, (title, unit, _) in RATES.items():
+        old, new = (record.metrics.get("all", {}).get(name) for record in (before, after))
+        if not old or not new or old["value"] is None or new["value"] is None:
+            continue
+        if not old["value"] and not new["value"]:
+            continue
+        change = _independent(old, new)
+        yield Row(title, unit, old["value"], new["value"], change, _verdict(change, low_is_good=False))
+
+
+def _share_rows(before: Record, after: Record) -> Iterator[Row]:
+    for name, (title, _) in SHARES.items():
+        old, new = (record.metrics.get("all", {}).get(name) for record in (before, after))
+        if not old or not new or old["value"] is None or new["value"] is None:
+            continue
+        if not old["value"] and not new["value"]:
+            continue
+        change = _independent(old, new)
+        yield Row(title, "share", old["value"], new["value"], change, _verdict(change, low_is_good=True))
+
+
+def _independent(old: dict[str, float], new: dict[str, float]) -> stats.Estimate:
+    """The difference of two independent estimates, by Newcombe's square-and-add of their intervals."""
+    value = new["value"] - old["value"]
+    low = value - math.hypot(new["value"] - new["low"], old["high"] - old["value"])
+    high = value + math.hypot(new["high"] - new["value"], old["value"] - old["low"])
+    return stats.Estimate(value, low, high)
+
+
+def _verdict(change: stats.Estimate, *, low_is_good: bool) -> Verdict:
+    assert change.low is not None
+    assert change.high is not None
+    if change.low <= 0 <= change.high:
+        return "no difference shown"
+    fell = change.high < 0
+    return "better" if fell == low_is_good else "worse"

@@ -1,0 +1,110 @@
+"""bench, runs and compare at the command line, on a fake Triton."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from tritonstream.testing import FakeModel, FakeTriton
+from trtbuild.cli import run
+
+
+@pytest.fixture(scope="module")
+def fake():
+    with FakeTriton({"llm": FakeModel(reply=[" w"] * 50)}) as server:
+        yield server
+
+
+@pytest.fixture
+def bench(fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRTBUILD_RUNS", raising=False)
+
+    def call(*args):
+        fixed = (
+            "--url",
+            fake.url,
+            "--model",
+            "llm",
+            "--duration",
+            "1",
+            "--warmup",
+            "0.1",
+            "--traffic",
+            "10/4",
+        )
+        return run(("bench", *fixed, *args))
+
+    return call
+
+
+def test_a_run_is_shown_and_kept(bench, tmp_path, capsys):
+    assert bench("--users", "2", "--label", "first", "--slo-ttft", "1") == 0
+    shown = capsys.readouterr()
+    assert "TTFT" in shown.out
+    assert "goodput" in shown.out
+    assert "generator:" in shown.err
+    assert (tmp_path / "runs" / "records.sqlite").is_file()
+    assert run(("runs",)) == 0
+    assert "closed 2, 10/4" in capsys.readouterr().out
+    assert run(("runs", "first", "--json")) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["schema"] == "trtbuild.run/1"
+    assert record["state"] == "complete"
+    (tmp_path / "kept.json").write_text(json.dumps(record))
+    assert run(("runs", "first", "--csv")) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == len(record["requests"])
+    assert float(rows[3]["ttft_s"]) > 0
+    assert run(("runs", "first", "--delete")) == 0
+    assert run(("runs", "first")) == 1
+    assert run(("runs", "--import", "kept.json")) == 0
+    assert record["run_id"] in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_compare_says_what_differs_or_refuses(bench, capsys):
+    for label, users in (("a", "1"), ("b", "1"), ("c", "3")):
+        assert bench("--users", users, "--label", label) == 0
+    capsys.readouterr()
+    assert run(("compare", "a", "b")) == 0
+    assert "verdict" in capsys.readouterr().out
+    assert run(("compare", "a", "c")) == 1
+    assert "cannot be compared" in capsys.readouterr().err
+    assert run(("compare", "a", "c", "--anyway")) == 0
+    assert "load.flows.0.shape.users" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("--users", "2", "--rate", "3"), 2, "give one"),
+        (("--shape", "tide:3"), 1, "is no load"),
+        (("--traffic", "huge"), 1, "is no traffic"),
+        (("--warmup", "9"), 1, "leaves nothing"),
+        (("--load", "missing.yaml"), 2, "does not exist"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(bench, capsys, args, code, said):
+    assert bench(*args) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_load_file_says_all(bench, tmp_path, capsys):
+    text = "{kind: text, name: t, input_tokens: 5, output_tokens: 2}"
+    flow = f"{{model: llm, shape: {{kind: closed, users: 1}}, traffic: [{text}]}}"
+    (tmp_path / "load.yaml").write_text(f"flows: [{flow}]\nduration_s: 0.5\nwarmup_s: 0\n")
+    assert bench("--load", "load.yaml") == 0
+    (tmp_path / "load.yaml").write_text("flows: []\nspeed: 3\n")
+    assert bench("--load", "load.yaml") == 1
+
+
+def test_no_server_is_an_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(("bench", "--url", "127.0.0.1:1", "--model", "llm", "--duration", "1", "--warmup", "0")) == 1
+    assert "error:" in capsys.readouterr().err
+    assert run(("runs",)) == 1
+    assert "no run was recorded" in capsys.readouterr().err

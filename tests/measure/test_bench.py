@@ -1,0 +1,226 @@
+"""Loads on a fake Triton: what is sent when, what is counted, what is kept, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from tritonstream import ModelKind
+from tritonstream.testing import FakeModel, FakePage, FakeTriton, Fault
+from trtbuild.errors import MeasureError, ServeError
+from trtbuild.measure.bench import bench
+from trtbuild.measure.load.flags import parse_shape, parse_traffic
+from trtbuild.measure.load.spec import Closed, Constant, FileTraffic, Flow, LoadSpec, Replay, Slo, TextTraffic
+from trtbuild.measure.mix import run_mix
+from trtbuild.measure.records.store import Store
+from trtbuild.measure.server import MeasuredServer
+
+WORDS = [f" w{number}" for number in range(200)]
+
+
+def load(shape, *traffic, model="llm", **fields):
+    traffic = traffic or (TextTraffic(name="t", input_tokens=12, output_tokens=5),)
+    fields = {"duration_s": 1.5, "warmup_s": 0.0, "timeout_s": 5.0, **fields}
+    return LoadSpec(flows=(Flow(model=model, shape=shape, traffic=traffic),), **fields)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "runs.sqlite")
+
+
+@pytest.fixture
+def fake():
+    with FakeTriton({"llm": FakeModel(reply=WORDS)}) as server:
+        yield server
+
+
+def run(fake, what, store, **fields):
+    return bench(MeasuredServer(fake.url), what, store, **fields)
+
+
+def test_lengths_and_counts_are_those_of_the_server(fake, store):
+    record = run(fake, load(Closed(users=2), requests=10), store)
+    assert record.state == "complete"
+    assert len(record.requests) >= 10
+    assert {one.prompt_tokens for one in record.requests} == {12}  # the fake counts words
+    assert {one.output_tokens for one in record.requests} == {5}
+    assert all(sum(one.arrival_tokens) == 5 for one in record.requests)
+    asked = [served.inputs for served in fake.served if served.inputs["max_tokens"] == 5]
+    assert all(inputs["min_tokens"] == 5 for inputs in asked)
+    assert len({inputs["text_input"] for inputs in asked}) == len(asked)  # no prompt twice
+
+
+def test_two_runs_with_one_seed_send_no_prompt_twice(fake, store):
+    for _ in range(2):
+        run(fake, load(Closed(users=1), requests=3), store)
+    asked = [served.inputs["text_input"] for served in fake.served if served.inputs["max_tokens"] == 5]
+    assert len(set(asked)) == len(asked) >= 6
+
+
+def test_a_shared_prefix_has_its_share(fake, store):
+    traffic = TextTraffic(name="t", input_tokens=40, output_tokens=2, prefix_share=0.5)
+    record = run(fake, load(Closed(users=1), traffic, requests=4), store)
+    asked = [s.inputs["text_input"].split() for s in fake.served if s.inputs["max_tokens"] == 2]
+    assert len({tuple(words[:20]) for words in asked}) == 1
+    assert len({tuple(words[20:]) for words in asked}) == len(asked)
+    assert {one.prefix_tokens for one in record.requests} == {20}
+
+
+@pytest.mark.slow
+def test_an_open_loop_counts_from_the_intended_time(store):
+    """One is served at a time, 0.05 s or more each, and twenty a second come."""
+    busy = threading.Lock()
+
+    def slow(inputs):
+        with busy:
+            time.sleep(0.05)
+        return WORDS
+
+    with FakeTriton({"llm": FakeModel(reply=slow)}) as fake:
+        record = run(fake, load(Constant(rate_per_s=20), duration_s=0.5, timeout_s=10), store)
+    latencies = [one.latency_s for one in sorted(record.requests, key=lambda one: one.intended_s)]
+    assert len(latencies) == 10
+    # made at least twice each: the k-th is over no sooner than 0.1 · k s, meant for 0.05 · (k − 1) s
+    assert max(latencies) > 10 * 0.1 - 9 * 0.05
+
+
+def test_a_trace_is_replayed_with_its_lengths(fake, store, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    rows = [
+        {"at_s": 0, "input_tokens": 7, "output_tokens": 3},
+        {"at_s": 0.4, "input_tokens": 9, "output_tokens": 2},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    record = run(fake, load(Replay(path=path, speed=2.0)), store)
+    assert [one.intended_s for one in record.requests] == [0, 0.2]
+    assert [(one.prompt_tokens, one.output_tokens) for one in record.requests] == [(7, 3), (9, 2)]
+
+
+def test_own_prompts_go_round(fake, store, tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_text('"one prompt"\n{"messages": [{"role": "user", "content": "two"}], "max_tokens": 3}\n')
+    record = run(
+        fake, load(Closed(users=1), FileTraffic(name="p", path=path, output_tokens=4), requests=4), store
+    )
+    assert [one.output_tokens for one in record.requests][:4] == [4, 3, 4, 3]
+
+
+def test_bad_files_are_refused_before_anything_is_sent(fake, store, tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    with pytest.raises(MeasureError, match="holds no prompt"):
+        run(fake, load(Closed(users=1), FileTraffic(name="p", path=empty)), store)
+    assert not fake.served
+    assert not store.path.exists()
+
+
+def test_the_warm_up_counts_in_nothing(fake, store):
+    record = run(fake, load(Constant(rate_per_s=20), duration_s=1.0, warmup_s=0.5), store)
+    assert [one.phase for one in record.requests].count("warmup") == 10
+    assert record.metrics["all"]["requests"] == 10
+    assert record.window_s == (0.5, pytest.approx(1.0, abs=0.2))
+
+
+def test_classes_are_counted_apart_and_offline_from_interactive(fake, store):
+    traffic = (parse_traffic("8/2=1"), parse_traffic("16/4:offline=1"))
+    record = run(fake, load(Closed(users=2), *traffic, requests=40), store)
+    apart = record.metrics["traffic"]
+    assert apart["8/2"]["requests"] + apart["16/4"]["requests"] == record.metrics["all"]["requests"]
+    assert record.metrics["offline"]["requests"] == apart["16/4"]["requests"] > 0
+
+
+@pytest.mark.slow
+def test_goodput_counts_what_keeps_the_slo(fake, store):
+    fake.models["llm"].first_token_s = 0.05
+    record = run(fake, load(Closed(users=1), slo=Slo(ttft_s=0.01)), store)
+    assert record.metrics["all"]["goodput_per_s"]["value"] == 0
+    assert record.metrics["all"]["requests_per_s"]["value"] > 5
+
+
+@pytest.mark.slow
+def test_outcomes_are_told_apart(store):
+    faults = [Fault("error", message="out of blocks", times=2), Fault("stall", at=2, times=1)]
+    with FakeTriton({"llm": FakeModel(reply=WORDS)}) as fake:
+        later = threading.Timer(0.3, lambda: fake.models["llm"].faults.extend(faults))
+        later.start()
+        record = run(fake, load(Closed(users=1), timeout_s=0.5), store)
+        later.join()
+    outcomes = [one.outcome for one in record.requests]
+    assert outcomes.count("error") == 2
+    assert outcomes.count("timeout") == 1
+    assert any("requests failed" in text for text in record.notes)
+    late = next(one for one in record.requests if one.outcome == "timeout")
+    assert sum(late.arrival_tokens) == 2
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_is_noticed_and_the_record_kept(store):
+    fake = FakeTriton({"llm": FakeModel(reply=WORDS)}).start()
+    killer = threading.Timer(0.5, fake.stop)
+    killer.start()
+    record = run(fake, load(Closed(users=2), duration_s=30.0), store)
+    killer.join()
+    assert record.state == "server died"
+    assert record.duration_s < 20
+    kept = store.read(record.run_id)
+    assert kept.state == "server died"
+    assert any(one.outcome == "ok" for one in kept.requests)
+
+
+def test_an_unknown_model_is_an_error(fake, store):
+    with pytest.raises(ServeError, match="unknown model"):
+        run(fake, load(Closed(users=1), model="nobody"), store)
+
+
+def test_text_for_a_vision_model_is_refused(store):
+    with (
+        FakeTriton({"ocr": FakeModel.ocr(FakePage())}) as fake,
+        pytest.raises(MeasureError, match="generates no text"),
+    ):
+        run(fake, load(Closed(users=1), model="ocr"), store)
+
+
+def test_engines_are_called_with_ids(store):
+    with FakeTriton({"e": FakeModel(kind=ModelKind.ENGINE, reply=list(range(50)))}) as fake:
+        record = run(fake, load(Closed(users=1), model="e", requests=3), store)
+    assert {(one.prompt_tokens, one.output_tokens) for one in record.requests} == {(12, 5)}
+
+
+@pytest.mark.slow
+def test_llm_and_vision_together_give_an_isolation_figure(store):
+    llm, ocr = FakeModel(reply=WORDS, first_token_s=0.01), FakeModel.ocr(FakePage(), first_token_s=0.02)
+    both = LoadSpec(
+        flows=(
+            Flow(model="llm", shape=parse_shape("closed:2"), traffic=(parse_traffic("8/3"),)),
+            Flow(model="ocr", shape=parse_shape("closed:1"), traffic=(parse_traffic("vision"),)),
+        ),
+        duration_s=1.5, warmup_s=0.0,
+    )  # fmt: skip
+    with FakeTriton({"llm": llm, "ocr": ocr}) as fake:
+        mixed = run_mix(MeasuredServer(fake.url), both, store)
+    assert {tenant.model for tenant in mixed.tenants} == {"llm", "ocr"}
+    assert all(tenant.ratio is not None and tenant.ratio > 0 for tenant in mixed.tenants)
+    runs = store.runs()
+    assert len(runs) == 3
+    assert len({one.series for one in runs}) == 1
+    assert {one.model for one in store.read(mixed.run_ids[-1]).requests} == {"llm", "ocr"}
+
+
+def test_what_changed_since_the_last_run_is_told(fake, store):
+    run(fake, load(Closed(users=1), requests=2), store)
+    record = run(fake, load(Closed(users=3), requests=2), store)
+    assert record.changed["load.flows.0.shape.users"] == [1, 3]
+
+
+def test_records_go_out_as_json_and_come_back(fake, store, tmp_path):
+    record = run(fake, load(Closed(users=1), requests=3), store)
+    kept = store.read(record.run_id)
+    again = type(record).from_json(json.loads(json.dumps(kept.as_json())))
+    assert again == kept
+    other = Store(tmp_path / "other.sqlite")
+    other.put(again)
+    assert other.read("last").requests == kept.requests

@@ -1,0 +1,161 @@
+"""The file of runs: what is kept, found, marked and compared."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trtbuild.errors import MeasureError
+from trtbuild.measure.load.sample import RequestSample
+from trtbuild.measure.metrics import summarise
+from trtbuild.measure.records.compare import compare
+from trtbuild.measure.records.record import Record
+from trtbuild.measure.records.store import Store
+from trtbuild.measure.roofs import impossible
+
+LOAD = {
+    "flows": [
+        {
+            "model": "m",
+            "shape": {"kind": "closed", "users": 4},
+            "traffic": [{"kind": "text", "name": "t", "input_tokens": 10}],
+        }
+    ]
+}
+
+
+def sample(number, *, begin_s=0.0, ttft_s=0.1, step_s=0.01, tokens=5, **fields):
+    arrivals = [begin_s + ttft_s + step_s * index for index in range(tokens)]
+    values = {
+        "number": number, "traffic": "t", "model": "m", "kind": "text", "phase": "measured",
+        "intended_s": begin_s, "sent_s": begin_s, "first_s": arrivals[0], "end_s": arrivals[-1],
+        "outcome": "ok", "prompt_tokens": 10, "output_tokens": tokens, "max_tokens": tokens,
+        "arrival_s": arrivals, "arrival_tokens": [1] * tokens,
+    }  # fmt: skip
+    return RequestSample(**(values | fields))
+
+
+def record(ttfts, *, load=LOAD, **fields):
+    made = Record(load=load, state="complete", window_s=(0.0, 100.0), duration_s=100.0, **fields)
+    made.requests = [sample(n, begin_s=n * 0.1, ttft_s=float(ttft_s)) for n, ttft_s in enumerate(ttfts)]
+    made.metrics = summarise(made)
+    return made
+
+
+def test_metrics_by_hand():
+    one = sample(0, begin_s=2.0, ttft_s=0.5, step_s=0.1, tokens=5)
+    assert one.ttft_s == pytest.approx(0.5)
+    assert one.tpot_s == pytest.approx(0.1)  # (4 · 0.1) / (5 − 1)
+    assert one.latency_s == pytest.approx(0.9)
+    assert list(one.itl_s()) == pytest.approx([0.1] * 4)
+    two = sample(1, arrival_s=[1.0, 1.3], arrival_tokens=[1, 3], first_s=1.0, end_s=1.3)
+    assert list(two.itl_s()) == pytest.approx([0.1] * 3)  # three tokens after 0.3 s
+    assert two.tpot_s == pytest.approx(0.1)  # 0.3 / (4 − 1)
+
+
+def test_rates_by_hand():
+    made = record([0.1] * 50)
+    group = made.metrics["all"]
+    assert group["tokens_out_per_s"]["value"] == pytest.approx(50 * 5 / 100)
+    assert group["tokens_in_per_s"]["value"] == pytest.approx(50 * 10 / 100)
+    assert group["requests_per_s"]["value"] == pytest.approx(0.5)
+
+
+def test_a_whole_record_is_kept(tmp_path):
+    store, made = Store(tmp_path / "r.sqlite"), record([0.1, 0.2, 0.3], label="first")
+    made.timeline = [(0.5, "m", "active", 3.0)]
+    store.put(made)
+    kept = store.read(made.run_id[:4])
+    assert kept.load == made.load
+    assert kept.timeline == made.timeline
+    assert [one.outcome for one in kept.requests] == ["ok"] * 3
+    assert kept.requests[1].arrival_s == pytest.approx(made.requests[1].arrival_s, abs=1e-6)
+    assert store.read("first").run_id == store.read("last").run_id == made.run_id
+
+
+def test_a_run_whose_process_is_gone_is_marked(tmp_path):
+    path = tmp_path / "r.sqlite"
+    code = (
+        "import sys, os; from pathlib import Path\n"
+        "from trtbuild.measure.records.store import Store, request_row\n"
+        "from trtbuild.measure.records.record import Record\n"
+        "from tests.measure.test_records import sample\n"
+        "made, store = Record(load={}), Store(Path(sys.argv[1]))\n"
+        "store.begin(made); store.add(made, [request_row(sample(0))], []); os._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 9
+    kept = Store(path).read("last")
+    assert kept.state == "died"
+    assert len(kept.requests) == 1
+
+
+def test_names_that_mean_no_run(tmp_path):
+    store = Store(tmp_path / "r.sqlite")
+    with pytest.raises(MeasureError, match="no run was recorded"):
+        store.runs()
+    store.put(record([0.1]))
+    with pytest.raises(MeasureError, match="has no run 'zzz'"):
+        store.read("zzz")
+
+
+def test_a_file_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "r.sqlite"
+    path.write_text("not a database, but long enough to be looked at " * 20)
+    with pytest.raises(MeasureError, match="cannot be used as a file of runs"):
+        Store(path).runs()
+    newer = tmp_path / "newer.sqlite"
+    with sqlite3.connect(newer) as connection:
+        connection.execute("PRAGMA user_version = 9")
+        connection.execute("CREATE TABLE x (y)")
+    connection.close()
+    with pytest.raises(MeasureError, match="version 9"):
+        Store(newer).runs()
+
+
+def drawn(factor, seed, count=400):
+    return np.random.default_rng(seed).gamma(9, 0.02, count) * factor
+
+
+def test_a_slower_run_is_called_worse_and_a_repeat_is_not():
+    base, repeat, slower = (record(drawn(factor, seed)) for factor, seed in ((1, 1), (1, 2), (1.4, 3)))
+    verdicts = {row.metric: row.verdict for row in compare(base, repeat).rows}
+    assert verdicts["TTFT P50"] == "no difference shown"
+    rows = {row.metric: row for row in compare(base, slower).rows}
+    assert rows["TTFT P50"].verdict == "worse"
+    assert rows["TTFT P50"].relative == pytest.approx(0.4, abs=0.1)
+    assert {row.metric: row.verdict for row in compare(slower, base).rows}["TTFT P50"] == "better"
+
+
+def test_too_few_requests_are_not_compared():
+    rows = {row.metric: row for row in compare(record(drawn(1, 1, 50)), record(drawn(1, 2, 50))).rows}
+    assert rows["TTFT P99"].verdict == "too few requests"
+    assert rows["TTFT P50"].verdict == "no difference shown"
+
+
+def test_other_loads_and_unfinished_runs_are_not_comparable():
+    users = {"flows": [{**LOAD["flows"][0], "shape": {"kind": "closed", "users": 9}}]}
+    base = record(drawn(1, 1))
+    assert any("users" in reason for reason in compare(base, record(drawn(1, 1), load=users)).reasons)
+    dead = record(drawn(1, 1))
+    dead.state, dead.why = "server died", "no answer since 3 s"
+    assert any("server died" in reason for reason in compare(base, dead).reasons)
+    assert compare(base, record(drawn(1, 9))).reasons == ()
+
+
+def test_impossible_figures_are_flagged():
+    good = record([0.1] * 20)
+    assert impossible(good) == []
+    back = record([0.1])
+    back.requests[0].first_s = back.requests[0].intended_s - 1
+    assert any("backwards" in text for text in impossible(back))
+    long = record([0.1])
+    long.requests[0].output_tokens = 99
+    assert any("more tokens than were allowed" in text for text in impossible(long))
+    crowd = record([0.1] * 20)
+    for one in crowd.requests:
+        one.intended_s, one.sent_s, one.end_s = 0.0, 0.0, 99.0
+    assert any("there are 4 users" in text for text in impossible(crowd))
