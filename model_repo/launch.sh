@@ -2,11 +2,13 @@
 # Written by trtbuild from deployment.yaml: starts Triton for this repository.
 #
 #   ./launch.sh           in a container of nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3 (docker), on the loopback address
-#   ./launch.sh --here    on this machine: inside that container
+#   ./launch.sh --here    on this machine: inside that container, on the loopback address
+#   ./launch.sh --inside  the same on every address of the container; for compose.yaml, which publishes to loopback
 #   ./launch.sh --print   only prints the command
 #
 # Ports: HTTP_PORT (8000), GRPC_PORT (8001), METRICS_PORT (8002). Clients of other machines belong behind a proxy
-# that knows who they are; Triton's own restrictions are not made for that.
+# that knows who they are; Triton's own restrictions are not made for that. TRTBUILD_CONTAINER names the container,
+# TRTBUILD_GPUS the GPUs it sees (all, or ids such as 0,1). `trtbuild serve` runs this and watches over it.
 set -euo pipefail
 
 repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -23,8 +25,9 @@ die() {
 case ${1:-} in
   "") ;;
   --here) place=here ;;
+  --inside) place=inside ;;
   --print) place=print ;;
-  *) die "unknown option $1; there are --here and --print" ;;
+  *) die "unknown option $1; there are --here, --inside and --print" ;;
 esac
 
 # A key that nobody keeps: these interfaces are off.
@@ -44,7 +47,7 @@ options=(
   '--cuda-memory-pool-byte-size=0:67108864'
   '--backend-config=python,thread-pool-size=32'
   # Two servers on one machine must not share their regions.
-  "--backend-config=python,shm-region-prefix-name=trtbuild_${grpc_port}_"
+  "--backend-config=python,shm-region-prefix-name=${TRTBUILD_SHM_PREFIX:-trtbuild_${grpc_port}_}"
   "--http-address=$address" "--http-port=$http_port"
   "--grpc-address=$address" "--grpc-port=$grpc_port"
   "--metrics-address=$address" "--metrics-port=$metrics_port"
@@ -57,22 +60,25 @@ environment=(
   PYTHONDONTWRITEBYTECODE=1
 )
 
-missing=()
-[[ -e qwen-7b_engine/1/config.json ]] || missing+=(qwen-7b_engine/1/config.json)
-[[ -e qwen-7b/1/tokenizer/tokenizer.json ]] || missing+=(qwen-7b/1/tokenizer/tokenizer.json)
-[[ -e ocr_det/1/model.onnx ]] || missing+=(ocr_det/1/model.onnx)
-[[ -e ocr_cls/1/model.onnx ]] || missing+=(ocr_cls/1/model.onnx)
-[[ -e ocr_rec/1/model.onnx ]] || missing+=(ocr_rec/1/model.onnx)
-if [[ -n ${missing[*]-} && $place != print ]]; then
-  die "missing: ${missing[*]}. Build the engines first: ./build_engines.sh"
-fi
+# need WAY_OUT PATH…: ends with the files that are missing, and what brings them.
+need() {
+  local way_out=$1 path missing=()
+  shift
+  for path in "$@"; do [[ -e $path ]] || missing+=("$path"); done
+  [[ -z ${missing[*]-} || $place == print ]] || die "missing: ${missing[*]}. $way_out"
+}
+need 'Build the engines first: ./build_engines.sh' qwen-7b_engine/1/config.json qwen-7b/1/tokenizer/tokenizer.json
+need 'Get them first: pip install --no-deps rapidocr==3.10.0; then write the repository again (trtbuild --spec deployment.yaml), or copy the files there' ocr_det/1/model.onnx ocr_cls/1/model.onnx ocr_rec/1/model.onnx
 
-if [[ $place == here ]]; then
+if [[ $place == here || $place == inside ]]; then
   exec env "${environment[@]}" "${server[@]}"
 fi
 
+gpus=${TRTBUILD_GPUS:-all}
+[[ $gpus == all ]] || gpus="\"device=$gpus\""
+name=${TRTBUILD_CONTAINER:-trtbuild-$grpc_port}
 docker_options=(
-  --rm --init --gpus all --ulimit memlock=-1 --ulimit stack=67108864 --stop-timeout 60
+  --rm --init --name "$name" --gpus "$gpus" --ulimit memlock=-1 --ulimit stack=67108864 --stop-timeout 60
   --shm-size=425721856 --user "$(id -u):$(id -g)" -e HOME=/tmp
   -v "$repo:/repository:ro" -w /repository
   -p "127.0.0.1:$http_port:$http_port" -p "127.0.0.1:$grpc_port:$grpc_port" -p "127.0.0.1:$metrics_port:$metrics_port"
@@ -88,4 +94,5 @@ if [[ $place == print ]]; then
   exit
 fi
 docker image inspect "$image" >/dev/null 2>&1 || docker build -t "$image" - <Dockerfile
+docker rm --force "$name" >/dev/null 2>&1 || true # of a launch whose client was killed
 exec docker run "${docker_options[@]}" "$image" "${server[@]}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from trtbuild.catalog.versions import containers, find_container
 from trtbuild.repository import launch
@@ -166,15 +167,45 @@ def test_launching_without_engines_says_what_is_missing(shop: Any, host: Host) -
     assert host.calls() == []
 
 
+def test_launching_without_the_networks_of_a_vision_model_says_how_to_get_them(shop: Any, host: Host) -> None:
+    host.prepare(shop.plan(shop.llm(), shop.ocr()))
+    assert host.run("build_engines.sh").returncode == 0
+    result = host.run("launch.sh")
+    assert result.returncode == 1
+    assert "ocr_det/1/model.onnx" in result.stderr
+    assert "pip install --no-deps rapidocr" in result.stderr
+
+
+def test_compose_is_the_same_launch(shop: Any, host: Host) -> None:
+    host.prepare(shop.plan(shop.llm(), shop.ocr()))
+    (service,) = yaml.safe_load((shop.repo / "compose.yaml").read_text())["services"].values()
+    printed = host.run("launch.sh", "--print").stdout
+    assert service["image"] == "trtbuild-tritonserver:26.07-vision"
+    assert f"--shm-size={service['shm_size']} " in printed
+    assert f"--stop-timeout {service['stop_grace_period'].removesuffix('s')} " in printed
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert service["volumes"] == [".:/repository:ro"]
+    # Inside it launches what --print shows, on all addresses of the container, and asks docker for nothing.
+    assert service["command"] == ["/repository/launch.sh", "--inside"]
+    assert host.run("build_engines.sh").returncode == 0
+    for role in ("det", "cls", "rec"):
+        (shop.repo / f"ocr_{role}/1/model.onnx").touch()
+    host.log.unlink()
+    result = host.run("launch.sh", "--inside")
+    assert "/opt/tritonserver/bin/tritonserver" in result.stderr  # which is not on this machine
+    assert host.calls() == []
+
+
 def test_launching_builds_the_image_once_without_a_context(shop: Any, host: Host) -> None:
     host.prepare(shop.plan(shop.llm()))
     assert host.run("build_engines.sh").returncode == 0
     host.log.unlink()
     result = host.run("launch.sh", FAKE_IMAGE="trtbuild-tritonserver:26.07")
     assert result.returncode == 0, result.stderr
-    inspect, build, run = (call["argv"][1:] for call in host.calls())
+    inspect, build, remove, run = (call["argv"][1:] for call in host.calls())
     assert inspect[:2] == ["image", "inspect"]
     assert build == ["build", "-t", "trtbuild-tritonserver:26.07", "-"]
+    assert remove == ["rm", "--force", "trtbuild-8001"]
     assert run[0] == "run"
 
 

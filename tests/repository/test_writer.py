@@ -37,7 +37,7 @@ def test_an_engine_repository_has_its_folders_and_files_and_nothing_else(shop: A
     folders = {*names, "ocr", "ocr_det", "ocr_cls", "ocr_rec"}
     assert set(report.written) == folders
     assert {path.name for path in shop.repo.iterdir() if path.is_dir()} == folders
-    scripts = {"launch.sh", "build_engines.sh", "Dockerfile"}
+    scripts = {"launch.sh", "build_engines.sh", "Dockerfile", "compose.yaml"}
     files = {"trtbuild.json", "plan.json", "deployment.yaml", "README.md", *scripts}
     assert {path.name for path in shop.repo.iterdir() if path.is_file()} == files
     assert all((shop.repo / name / "config.pbtxt").is_file() for name in folders)

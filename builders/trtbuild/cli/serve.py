@@ -9,7 +9,6 @@ import click
 
 from trtbuild.cli.console import note, step
 from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER
-from trtbuild.errors import ServeError
 
 if TYPE_CHECKING:
     from trtbuild.serve.ports import Ports
@@ -29,11 +28,14 @@ _PORT = click.IntRange(1, 65535)
 def serve_command(
     repo: Path, detach: bool, grpc_port: int | None, http_port: int | None, metrics_port: int | None
 ) -> None:
-    """Start the server of the repository REPO on the loopback address, and stop it on Ctrl-C."""
+    """Start the server of the repository REPO on the loopback address, and stop it on Ctrl-C.
+
+    A repository for a GPU is served in the container that its launch.sh names, any other by the tritonserver
+    that is installed here.
+    """
     from trtbuild.tenants import Repository
 
     repository = Repository.open(repo)
-    refuse_unless_local(repository)
     from trtbuild.serve.ports import Ports
 
     ports = Ports(grpc=grpc_port, http=http_port, metrics=metrics_port)
@@ -68,18 +70,3 @@ def show_addresses(repository: Repository, record: ServerRecord) -> None:
     click.echo(f"HTTP     127.0.0.1:{record.http_port}")
     click.echo(f"metrics  127.0.0.1:{record.metrics_port}/metrics")
     click.echo(f"models   {', '.join(model.name for model in repository.plan.models)}")
-
-
-def refuse_unless_local(repository: Repository) -> None:
-    """Raises for repositories of GPU targets, which their own script launches.
-
-    Raises:
-        ServeError: naming the script.
-    """
-    target = repository.plan.target.value
-    if target != "local":
-        raise ServeError(
-            f"{repository.path} is for the target {target}: its server needs an NVIDIA GPU and its container",
-            "on the machine with the GPU: build_engines.sh, then launch.sh, both in that folder",
-            "to serve here: write it anew with --target local, for models with local weights",
-        )

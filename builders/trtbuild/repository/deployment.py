@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from trtbuild.build.commands import ASK_COMMIT, LORA_FILES, TOKENIZER_INFO
 from trtbuild.build.jobs import Job, JobOptions, plan_job
 from trtbuild.build.script import ScriptedModel, scripted_model
 from trtbuild.catalog.versions import Container
-from trtbuild.plan.model import LlmPlan, Plan
+from trtbuild.catalog.vision import pipeline
+from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
 from trtbuild.plan.sources import default_name
 from trtbuild.repository import launch
 from trtbuild.repository.llm import TOKENIZER_FILES
@@ -35,7 +37,9 @@ def deployment_files(
     files = {"README.md": render("deployment/README.md.j2", llms=llms, builds=builds, **common)}
     if plan.target is not Target.LOCAL:
         files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=bool(plan.visions), **common)
-        files["launch.sh"] = _launch(plan, container, llms)
+        start = _start(plan, container, llms)
+        files["launch.sh"] = render("deployment/launch.sh.j2", container=container, plan=plan, **start)
+        files["compose.yaml"] = render("deployment/compose.yaml.j2", **start)
     if builds:  # none for a repository of vision models alone
         script = render(
             "deployment/build_engines.sh.j2",
@@ -50,31 +54,43 @@ def deployment_files(
     return files
 
 
-def _launch(plan: Plan, container: Container, llms: Named) -> str:
-    rank_count = launch.ranks(plan)
+def _start(plan: Plan, container: Container, llms: Named) -> dict[str, Any]:
+    """What launch.sh and compose.yaml are written from."""
     loaded = "checkpoint/" if plan.target is Target.LLMAPI else ""
-    loads = [f"--load-model={names.engine}" for _, names in llms]
     networks = [network.model for vision in plan.visions for network in vision.networks]
-    suffix = "-vision" if networks else ""
     stubs = 5 * len(llms) + sum(stage.instances for vision in plan.visions for stage in vision.stages)
-    return render(
-        "deployment/launch.sh.j2",
-        container=container,
-        image=f"trtbuild-tritonserver:{container.release}{suffix}",
-        options=launch.server_options(plan, container),
-        restricted=RESTRICTED,
-        ranks=rank_count,
-        rank_models=loads,
-        tritonserver=container.paths.tritonserver,
-        orchestrated=launch.is_orchestrated(plan),
-        engines=sum(llm.instances for llm in plan.llms),
-        plan=plan,
-        needed=[f"{names.engine}/1/{loaded}config.json" for _, names in llms]
-        + [f"{names.front}/1/tokenizer/tokenizer.json" for _, names in llms]
-        + [f"{network}/1/model.onnx" for network in networks],
-        stop_timeout_s=2 * launch.EXIT_TIMEOUT_S,
-        shm_bytes=launch.shm_bytes(plan, container, stubs),
-    )
+    needed = [
+        (
+            "Build the engines first: ./build_engines.sh",
+            [f"{names.engine}/1/{loaded}config.json" for _, names in llms]
+            + [f"{names.front}/1/tokenizer/tokenizer.json" for _, names in llms],
+        ),
+        *(
+            (_onnx_way_out(vision), [f"{network.model}/1/model.onnx" for network in vision.networks])
+            for vision in plan.visions
+        ),
+    ]
+    return {
+        "image": f"trtbuild-tritonserver:{container.release}{'-vision' if networks else ''}",
+        "options": launch.server_options(plan, container),
+        "restricted": RESTRICTED,
+        "ranks": launch.ranks(plan),
+        "rank_models": [f"--load-model={names.engine}" for _, names in llms],
+        "tritonserver": container.paths.tritonserver,
+        "orchestrated": launch.is_orchestrated(plan),
+        "engines": sum(llm.instances for llm in plan.llms),
+        "needed": [(way_out, paths) for way_out, paths in needed if paths],
+        "stop_timeout_s": 2 * launch.EXIT_TIMEOUT_S,
+        "shm_bytes": launch.shm_bytes(plan, container, stubs),
+    }
+
+
+def _onnx_way_out(vision: VisionPlan) -> str:
+    """How the networks of a vision model that was written without them come into the repository."""
+    again = "then write the repository again (trtbuild --spec deployment.yaml), or copy the files there"
+    if vision.weights_path is not None or not vision.pipeline:
+        return f"They come from {vision.weights_path or 'a model file'}: {again}"
+    return f"Get them first: {pipeline(vision.pipeline).package.install}; {again}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ NameScheme = Literal["own", "classic"]
 RESERVED = frozenset(
     {
         "trtbuild.json", "plan.json", "deployment.yaml", "readme.md", "launch.sh", "build_engines.sh",
-        "dockerfile",
+        "dockerfile", "compose.yaml",
     }
 )  # fmt: skip
 

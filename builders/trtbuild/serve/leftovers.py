@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 
-from trtbuild.serve import shm
+from trtbuild.serve import container, shm
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.process import end_all
 from trtbuild.serve.state import StateFolder
@@ -27,6 +27,8 @@ def clean(state: StateFolder) -> Leftover | None:
     state.drain.unlink(missing_ok=True)
     if record is None:
         return None
+    if record.on_gpu:
+        container.remove(record.server_id)
     processes = end_all(record.server_id)
     regions = shm.sweep(record.server_id)
     state.forget()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from trtbuild.errors import ServeError
-from trtbuild.serve import leftovers
+from trtbuild.serve import container, leftovers
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.process import is_alive, started_s
@@ -108,8 +108,11 @@ def start_detached(
     Raises:
         ServeError: when the server does not start, with the supervisor's own words.
     """
-    find_wheel()
     check_repository(repository)
+    if container.serves_on_gpu(repository):
+        container.refuse_unless_possible(repository)
+    else:
+        find_wheel()
     state = StateFolder.of(repository)
     if Lock(state.lock).held_elsewhere():
         record = state.read()

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trtbuild.errors import ServeError
-from trtbuild.serve import leftovers, shm
+from trtbuild.serve import container, leftovers, shm
 from trtbuild.serve.backends import assemble_backends
 from trtbuild.serve.command import server_command, server_environment
 from trtbuild.serve.lock import Lock
@@ -36,6 +36,7 @@ class Claim:
     repository: Path
     state: StateFolder
     lock: Lock
+    on_gpu: bool = False
 
     def give_up(self) -> None:
         self.state.forget()
@@ -94,8 +95,10 @@ class Server:
             ServeError: when it ends before, or the time is over, with what the log says.
         """
         port = self.record.http_port
+        if self.record.on_gpu:
+            timeout_s = max(timeout_s, container.READY_TIMEOUT_S)
         wait_ready(self._process, http_port=port, log=self.log_path, timeout_s=timeout_s, on_wait=on_wait)
-        self.stubs = stubs_of(self.pid)
+        self.stubs = {} if self.record.on_gpu else stubs_of(self.pid)
         self.record = replace(self.record, ready=True)
         self._claim.state.write(self.record)
 
@@ -128,6 +131,8 @@ class Server:
 
     def kill(self) -> None:
         """Ends the server and its stubs at once, and removes what it made; the repository stays claimed."""
+        if self.record.on_gpu:
+            container.remove(self.record.server_id)  # while its client can still say what happened
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # also stubs that outlive their server
         self._process.wait()
@@ -188,6 +193,9 @@ def claim(repository: Path) -> Claim:
         ServeError: when the folder is no repository, is served already, or /dev/shm is full.
     """
     check_repository(repository)
+    on_gpu = container.serves_on_gpu(repository)
+    if on_gpu:
+        container.refuse_unless_possible(repository)
     state = StateFolder.of(repository)
     lock = Lock(state.lock)
     if not lock.take():
@@ -195,11 +203,12 @@ def claim(repository: Path) -> Claim:
     try:
         leftovers.clean(state)
         leftovers.clean_all()
-        shm.check_room(repository)
+        if not on_gpu:  # a container brings its own /dev/shm
+            shm.check_room(repository)
     except BaseException:
         lock.release()
         raise
-    return Claim(repository, state, lock)
+    return Claim(repository, state, lock, on_gpu)
 
 
 def launch(
@@ -210,24 +219,28 @@ def launch(
     Raises:
         ServeError: when there is no tritonserver for this environment, or a port is taken.
     """
-    wheel = find_wheel()
+    wheel = None if claim.on_gpu else find_wheel()
     state = claim.state
     chosen = choose_ports(ports)
     server_id = shm.new_server_id()
-    assemble_backends(wheel, state.backends)
     if state.log.exists():
         state.log.replace(state.log.with_name("server.log.1"))
-    exit_timeout_s = math.ceil(grace_s + DRAIN_S)
-    process = start_child(
-        server_command(
-            wheel, backends=state.backends, ports=chosen, server_id=server_id, exit_timeout_s=exit_timeout_s
-        ),
-        cwd=claim.repository,
-        environment=server_environment(
+    if wheel is None:
+        command = container.command(claim.repository)
+        environment = container.environment(server_id, chosen, os.environ)
+    else:
+        assemble_backends(wheel, state.backends)
+        command = server_command(
+            wheel,
+            backends=state.backends,
+            ports=chosen,
+            server_id=server_id,
+            exit_timeout_s=math.ceil(grace_s + DRAIN_S),
+        )
+        environment = server_environment(
             wheel, ports=chosen, server_id=server_id, drain_file=state.drain, base=os.environ
-        ),
-        log=state.log,
-    )
+        )
+    process = start_child(command, cwd=claim.repository, environment=environment, log=state.log)
     record = ServerRecord(
         repository=str(claim.repository.resolve()),
         owner_pid=os.getpid(),
@@ -242,6 +255,7 @@ def launch(
         ready=False,
         restarts=restarts,
         log=str(state.log),
+        on_gpu=claim.on_gpu,
     )
     state.write(record)
     return Server(process, record, claim, grace_s)

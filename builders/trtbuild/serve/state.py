@@ -41,6 +41,7 @@ class ServerRecord:
     ready: bool
     restarts: int
     log: str
+    on_gpu: bool = False  # it runs in a container, or in NVIDIA's image
 
     @property
     def shm_prefix(self) -> str:

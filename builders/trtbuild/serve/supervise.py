@@ -15,7 +15,7 @@ from typing import Literal
 from trtbuild.errors import ServeError
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.server import GRACE_S, READY_TIMEOUT_S, Claim, Server, claim, launch
-from trtbuild.serve.watch import Watch
+from trtbuild.serve.watch import Watch, warm
 
 RESTARTS = 5
 RESTART_WINDOW_S = 600.0
@@ -155,6 +155,9 @@ class _Keeper:
             server.stop(grace_s=0)
             raise
         record = server.record
+        if record.on_gpu:
+            for name, fault in warm(record, self._repository).items():
+                self._on_event(ServeEvent("starting", f"{name} does not answer yet: {fault}", server))
         self._ports = Ports(grpc=record.grpc_port, http=record.http_port, metrics=record.metrics_port)
         self._on_event(ServeEvent("ready", f"gRPC on {server.grpc_address}", server))
         return server

@@ -1,7 +1,8 @@
 """Notices a server that looks healthy and is not.
 
 Triton stays ready when a stub was killed, and when an engine hangs: so the stubs' processes are watched, and
-each engine must make progress, or answer a request for one token when it is idle.
+each engine must make progress, or answer a request for one token when it is idle. Where the stubs are out of
+sight, in a container, the text fronts are asked as well.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +26,15 @@ PROBE_TIMEOUT_S = 30.0
 # prefill of 8,192 tokens on two cores, takes about 30 s.
 STALL_S = 180.0
 
+# A front asks its engine, whose queue may be long without a gauge that says so: once is not enough.
+FRONT_FAILURES = 3
+
 _BACKEND = re.compile(r'^\s*backend:\s*"tensorrtllm"', re.MULTILINE)
+_FRONT = re.compile(r'^\s*key:\s*"engine_model"', re.MULTILINE)
 _GAUGE = re.compile(r"^nv_trt_llm_(?:request|general)_metrics\{([^}]*)\} (\S+)$", re.MULTILINE)
 # One token; -1: no end id, so that an answer always holds it.
 _PROBE = {"input_ids": [1], "input_lengths": [1], "request_output_len": [1], "end_id": [-1]}
+_TEXT = {"text_input": "a", "max_tokens": 1}
 
 
 def engines_of(repository: Path) -> list[str]:
@@ -36,10 +43,34 @@ def engines_of(repository: Path) -> list[str]:
     return [config.parent.name for config in configs if _BACKEND.search(config.read_text("utf-8"))]
 
 
+def fronts_of(repository: Path) -> list[str]:
+    """Names of the repository's text fronts."""
+    configs = sorted(repository.glob("*/config.pbtxt"))
+    return [config.parent.name for config in configs if _FRONT.search(config.read_text("utf-8"))]
+
+
+def warm(record: ServerRecord, repository: Path) -> dict[str, str]:
+    """Asks each text front for one token, so that no user waits for what only the first request pays.
+
+    Triton's own warm-up of a front would run before its engine exists.
+
+    Returns:
+        What failed, by front.
+    """
+    answers = {name: probe(record.http_port, name, _TEXT) for name in fronts_of(repository)}
+    return {name: fault for name, fault in answers.items() if fault is not None}
+
+
 @dataclass
 class _Engine:
     iteration: float = -1.0
     moved_s: float = 0.0
+    probed_s: float = 0.0
+
+
+@dataclass
+class _Front:
+    failures: int = 0
     probed_s: float = 0.0
 
 
@@ -51,6 +82,8 @@ class Watch:
         self._stubs = stubs
         now_s = time.monotonic()
         self._engines = {name: _Engine(moved_s=now_s, probed_s=now_s) for name in engines_of(repository)}
+        fronts = fronts_of(repository) if record.on_gpu else []
+        self._fronts = {name: _Front(probed_s=now_s) for name in fronts}
 
     def fault(self) -> str | None:
         """What is wrong, or None. Takes up to ``PROBE_TIMEOUT_S`` when an idle engine is due to be asked."""
@@ -60,13 +93,24 @@ class Watch:
         now_s = time.monotonic()
         due = [name for name, engine in self._engines.items() if now_s - engine.probed_s >= PROBE_EVERY_S]
         if not due:
-            return None
+            return self._front_fault(now_s)
         counters = read_counters(self._record.metrics_port)
         for name in due:
             self._engines[name].probed_s = now_s
             fault = self._engine_fault(name, counters.get(name, {}), now_s)
             if fault:
                 return fault
+        return None
+
+    def _front_fault(self, now_s: float) -> str | None:
+        for name, front in self._fronts.items():
+            if now_s - front.probed_s < PROBE_EVERY_S:
+                continue
+            front.probed_s = now_s
+            fault = probe(self._record.http_port, name, _TEXT)
+            front.failures = front.failures + 1 if fault else 0
+            if front.failures >= FRONT_FAILURES:
+                return f"{front.failures} times in a row: {fault}"
         return None
 
     def _engine_fault(self, name: str, counters: dict[str, float], now_s: float) -> str | None:
@@ -96,11 +140,15 @@ def read_counters(metrics_port: int) -> dict[str, dict[str, float]]:
     return counters
 
 
-def probe(http_port: int, model: str) -> str | None:
-    """Asks an engine for one token; returns what is wrong. A refusal is an answer, a failure is not."""
+def probe(http_port: int, model: str, body: Mapping[str, object] | None = None) -> str | None:
+    """Asks a model for one token; returns what is wrong. A refusal is an answer, a failure is not.
+
+    Args:
+        body: the request; default: an engine's.
+    """
     request = urllib.request.Request(
         f"http://{LOOPBACK}:{http_port}/v2/models/{model}/generate_stream",
-        data=json.dumps(_PROBE).encode(),
+        data=json.dumps(body or _PROBE).encode(),
         headers={"Content-Type": "application/json"},
     )
     try:

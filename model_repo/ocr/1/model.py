@@ -63,7 +63,9 @@ class TritonPythonModel:
         data = pb_utils.get_input_tensor_by_name(request, "image").as_numpy()
         self._networks.cancelled = request.is_cancelled
         try:
-            picture = decode(data.item(), max_pixels=self._max_pixels, working_pixels=_WORKING_PIXELS)
+            picture = decode(
+                data.item(), max_pixels=self._max_pixels, working_pixels=_WORKING_PIXELS, legible=True
+            )
             return pb_utils.InferenceResponse(output_tensors=_tensors(self._reader.read(picture)))
         except PictureError as error:
             return _error(str(error), pb_utils.TritonError.INVALID_ARG)

@@ -47,15 +47,18 @@ class Picture:
     height: int
 
 
-def decode(data: bytes, *, max_pixels: int, working_pixels: int) -> Picture:
+def decode(data: bytes, *, max_pixels: int, working_pixels: int, legible: bool = False) -> Picture:
     """Decodes a JPEG, PNG, WebP, GIF (first frame), BMP or TIFF.
 
-    EXIF orientation is applied, transparency laid on white, and every colour mode turned into RGB.
+    EXIF orientation is applied, transparency laid on white, and every colour mode turned into RGB; of 16 bits
+    a sample the upper eight are kept.
 
     Args:
         data: the encoded file.
         max_pixels: larger pictures are refused before they are decoded.
         working_pixels: larger pictures are reduced to about this many pixels.
+        legible: what is drawn shall be seen: light ink is laid on black, and more than 8 bits a sample are
+            stretched from the darkest to the lightest.
 
     Raises:
         PictureError: for bytes that are empty, broken, truncated, of another format, or too large.
@@ -78,7 +81,7 @@ def decode(data: bytes, *, max_pixels: int, working_pixels: int) -> Picture:
             if image.format == "TIFF":  # Pillow has set it upright already
                 (width, height), size = image.size, _fit(*image.size, working_pixels)
             orientation = _orientation(image)
-            image = _rgb(image)
+            image = _rgb(image, legible)
         except (
             Exception
         ) as error:  # plugins let through whatever they ran into: OSError, SyntaxError, struct.error, …
@@ -115,13 +118,13 @@ def _fit(width: int, height: int, pixels: int) -> tuple[int, int]:
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, legible: bool) -> Image.Image:
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits a sample: Pillow's own conversion would clip at 255
-        return Image.fromarray(_to_8_bits(np.asarray(image))).convert("RGB")
+        return Image.fromarray(_to_8_bits(np.asarray(image), stretched=legible)).convert("RGB")
     if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
         with_alpha = image if image.mode == "RGBA" else image.convert("RGBA")
         alpha = with_alpha.getchannel("A")
-        flat = Image.new("RGB", image.size, _paper(with_alpha, alpha))
+        flat = Image.new("RGB", image.size, _paper(with_alpha, alpha) if legible else "white")
         flat.paste(with_alpha, mask=alpha)
         return flat
     return image if image.mode == "RGB" else image.convert("RGB")
@@ -137,7 +140,9 @@ def _paper(image: Image.Image, alpha: Image.Image) -> str:
     return "black" if mean > 160 else "white"
 
 
-def _to_8_bits(samples: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _to_8_bits(samples: np.ndarray[Any, Any], *, stretched: bool) -> np.ndarray[Any, Any]:
+    if samples.dtype.kind in "iu" and not stretched and samples.min() >= 0 and samples.max() <= 0xFFFF:
+        return (samples >> 8).astype(np.uint8)
     values = samples.astype(np.float32)
     np.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     low, high = min(0.0, float(values.min())), float(values.max())
