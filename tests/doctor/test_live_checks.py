@@ -49,7 +49,8 @@ def judged(
 
 def test_a_healthy_server():
     found = judged(engine())
-    assert all(key.endswith(" ok") for key in found)
+    assert {key for key in found if not key.endswith(" ok")} == {"calls info"}
+    assert "streaming models: tensorrt_llm" in found["calls info"]
     assert found["batching ok"] == "tensorrt_llm batches in flight: 3 requests generate now"
     assert "100 of 1429 KV blocks are used (7 %), 7 blocks reused" in found["kv ok"]
 
@@ -132,13 +133,16 @@ def test_a_model_that_did_not_load_and_a_closed_metrics_port():
 class _Triton(BaseHTTPRequestHandler):
     """Answers as a server with one engine does."""
 
+    ready = 200
+
     def do_GET(self) -> None:
         bodies = {
             "/v2/health/ready": "",
             "/v2/models/tensorrt_llm/config": json.dumps(engine().config),
             "/metrics": HEALTHY,
         }
-        self._answer(200 if self.path in bodies else 404, bodies.get(self.path, ""))
+        status = self.ready if self.path == "/v2/health/ready" else 200
+        self._answer(status if self.path in bodies else 404, bodies.get(self.path, ""))
 
     def do_POST(self) -> None:
         self._answer(200, json.dumps([{"name": "tensorrt_llm", "version": "1", "state": "READY"}]))
@@ -168,6 +172,27 @@ def test_doctor_asks_a_live_server(address, capsys):
     rows = json.loads(capsys.readouterr().out)
     assert {"check": "models", "state": "ok", "found": "ready: tensorrt_llm", "remedy": ""} in rows
     assert any(row["check"] == "batching" and row["state"] == "ok" for row in rows)
+
+
+def test_requests_that_wait_beside_a_single_one():
+    """F10: the batch stays at one request."""
+    one = HEALTHY + "".join(
+        f'\nnv_trt_llm_request_metrics{{model="tensorrt_llm",version="1",request_type="{kind}"}} {value}'
+        for kind, value in (("max", 8), ("scheduled", 1), ("waiting", 5))
+    )
+    assert "runs 1 of 8 requests at this moment; 5 wait" in judged(engine(), text=one)["batching info"]
+
+
+def test_what_answers_may_be_no_triton_server(address, capsys):
+    assert run(["doctor", "--url", f"{address}/metrics/x", "--metrics", address]) == 0
+    assert run(["doctor", "--url", f"http://{address}", "--metrics", f"http://{address}/metrics"]) == 0
+    _Triton.ready = 404
+    try:
+        capsys.readouterr()
+        assert run(["doctor", "--url", address]) == 1
+    finally:
+        _Triton.ready = 200
+    assert "no Triton server (status 404)" in capsys.readouterr().err
 
 
 def test_nothing_answers(capsys):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trtbuild.doctor.live import LiveFacts
 
 _PORTS = (8000, 8001, 8002)
+_HERE = ("localhost", "127.0.0.1", "[::1]")  # of another host only its server can be judged
 
 
 @click.command("doctor")
@@ -42,7 +43,9 @@ def doctor_command(
 
     needs = read_needs(repo, container)
     live = _live(repo, url, metrics, log)
-    found = check_host(read_host(repo or Path(), () if live is not None else _PORTS), needs)
+    elsewhere = url is not None and repo is None and container is None and _host(url) not in _HERE
+    ports = () if live is not None else _PORTS
+    found = [] if elsewhere else check_host(read_host(repo or Path(), ports), needs)
     if live is not None:
         found += check_live(live)
     if as_json:
@@ -63,8 +66,7 @@ def _live(repo: Path | None, url: str | None, metrics: str | None, log: Path | N
         tuple(sorted(path.parent.name for path in repo.glob("*/config.pbtxt"))) if repo is not None else ()
     )
     if url is not None:
-        host = url.rpartition(":")[0] or url
-        return read_live(url, metrics or f"{host}:8002", names=names, log=log)
+        return read_live(url, metrics or f"{_host(url)}:8002", names=names, log=log)
     if repo is None:
         return None
     from trtbuild.serve.registry import find
@@ -75,6 +77,15 @@ def _live(repo: Path | None, url: str | None, metrics: str | None, log: Path | N
         return None
     ports = (f"127.0.0.1:{port}" for port in (record.http_port, record.metrics_port))
     return read_live(*ports, names=names, log=log or Path(record.log))
+
+
+def _host(url: str) -> str:
+    """The host of an address, an IPv6 one in brackets."""
+    from trtbuild.doctor.live import base_url
+
+    netloc = base_url(url).partition("://")[2]
+    host, separator, port = netloc.rpartition(":")
+    return host if separator and port.isdigit() else netloc
 
 
 def _shown(item: Diagnosis) -> str:

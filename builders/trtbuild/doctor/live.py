@@ -46,48 +46,77 @@ class LiveModel:
 
 @dataclass(frozen=True)
 class LiveFacts:
-    """``metrics`` is None where the metrics port does not answer; ``log`` is empty where none is known."""
+    """``metrics`` is None where the metrics port does not answer; ``log`` is empty where none is known.
+
+    ``version`` is the server's own, such as 2.51.0; empty where it does not say it. ``index_is_closed``: the
+    server does not list its models, and those that are known come from elsewhere.
+    """
 
     ready: bool
     models: tuple[LiveModel, ...]
     metrics: Metrics | None
     log: str = ""
+    version: str = ""
+    index_is_closed: bool = False
 
 
 def read_live(http: str, metrics: str, *, names: tuple[str, ...] = (), log: Path | None = None) -> LiveFacts:
     """Asks a server over HTTP.
 
     Args:
-        http, metrics: ``HOST:PORT`` of the two services.
-        names: models to ask for where the server closes its index.
+        http, metrics: ``HOST:PORT`` of the two services, or their URLs.
+        names: models to ask for where the server closes its index; default: those that its metrics name.
 
     Raises:
         ServeError: if nothing answers at ``http``.
     """
-    ready = _get(f"http://{http}/v2/health/ready")
+    base = base_url(http)
+    ready = _get(f"{base}/v2/health/ready")
     if ready is None:
-        raise ServeError(f"no server answers at http://{http}", "name it: --url HOST:PORT (the HTTP port)")
-    index = _json(f"http://{http}/v2/repository/index", post=True)
-    rows = index if isinstance(index, list) else [{"name": name} for name in names]
-    models = tuple(_model(http, row) for row in rows if isinstance(row, dict) and "name" in row)
-    scrape = _get(f"http://{metrics}/metrics")
+        raise ServeError(f"no server answers at {base}", "name it: --url HOST:PORT (the HTTP port)")
+    if ready[0] not in (200, 400):  # what Triton answers when it is ready, and when it is not
+        raise ServeError(
+            f"what answers at {base} is no Triton server (status {ready[0]})",
+            "name its HTTP port, often 8000",
+        )
+    scrape = _get(f"{base_url(metrics)}/metrics")
+    samples = parse_metrics(scrape[1]) if scrape is not None and scrape[0] == 200 else None
+    index = _json(f"{base}/v2/repository/index", post=True)
+    listed = isinstance(index, list)
+    rows = index if listed else [{"name": name} for name in names or _measured(samples)]
+    about = _json(f"{base}/v2")
     return LiveFacts(
         ready=ready[0] == 200,
-        models=models,
-        metrics=parse_metrics(scrape[1]) if scrape is not None and scrape[0] == 200 else None,
+        models=tuple(_model(base, row) for row in rows if isinstance(row, dict) and "name" in row),
+        metrics=samples,
         log=_tail(log) if log is not None else "",
+        version=str(about.get("version", "")) if isinstance(about, dict) else "",
+        index_is_closed=not listed,
     )
 
 
-def _model(http: str, row: dict[str, Any]) -> LiveModel:
+def base_url(address: str) -> str:
+    """``HOST:PORT`` or a URL as ``http://HOST:PORT``, without what is behind it."""
+    scheme, separator, rest = address.partition("://")
+    host = (rest if separator else address).partition("/")[0]
+    return f"{scheme if separator else 'http'}://{host}"
+
+
+def _measured(metrics: Metrics | None) -> list[str]:
+    """Models that the metrics name: every loaded one has counters."""
+    found = metrics.find("nv_inference_request_success") if metrics is not None else ()
+    return sorted({sample.labels["model"] for sample in found if "model" in sample.labels})
+
+
+def _model(base: str, row: dict[str, Any]) -> LiveModel:
     name = str(row["name"])
-    config = _json(f"http://{http}/v2/models/{quote(name, safe='')}/config")
-    return LiveModel(
-        name,
-        config if isinstance(config, dict) else {},
-        str(row.get("state", "READY")),
-        str(row.get("reason", "")),
-    )
+    path = f"{base}/v2/models/{quote(name, safe='')}"
+    config = _json(f"{path}/config")
+    state = str(row.get("state", ""))
+    if not state:
+        answer = _get(f"{path}/ready")
+        state = "READY" if answer is not None and answer[0] == 200 else "not ready"
+    return LiveModel(name, config if isinstance(config, dict) else {}, state, str(row.get("reason", "")))
 
 
 def _get(url: str, *, post: bool = False) -> tuple[int, str] | None:

@@ -19,6 +19,9 @@ _WRONG_CALL = re.compile(
     r"only supported if model is deployed using decoupled"
 )
 _FULL = 0.95
+# Of decoupled models, where the server is started for it; in Triton 24.11 (2.52.0) and later.
+_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+_FIRST_RESPONSE_SINCE = (2, 52)
 
 
 def check_live(facts: LiveFacts) -> list[Diagnosis]:
@@ -43,6 +46,13 @@ def _health(facts: LiveFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "models", "ok", f"ready: {', '.join(model.name for model in facts.models) or 'no model named'}"
         )
+        if not facts.models and facts.index_is_closed:
+            yield Diagnosis(
+                "models",
+                "warning",
+                "the server does not list its models, so that none can be looked at",
+                "name its metrics (--metrics HOST:PORT) or its repository (trtbuild doctor REPO --url …)",
+            )
 
 
 def _metrics(facts: LiveFacts) -> Iterator[Diagnosis]:
@@ -88,9 +98,26 @@ def _batching(facts: LiveFacts) -> Iterator[Diagnosis]:
                 "the Python runtime of TensorRT-LLM has none; use the C++ backend, or measure at the client",
             )
         else:
-            yield Diagnosis(
-                "batching", "ok", f"{engine.name} batches in flight: {running:.0f} requests generate now"
-            )
+            yield _in_flight(facts.metrics, engine, running)
+
+
+def _in_flight(metrics: Metrics, engine: LiveModel, running: float) -> Diagnosis:
+    """Whether requests really share steps: where some wait while one is scheduled, they do not."""
+    most, scheduled, waiting = (
+        metrics.value(_REQUESTS, model=engine.name, request_type=kind) or 0
+        for kind in ("max", "scheduled", "waiting")
+    )
+    if waiting and scheduled <= 1 < most:
+        return Diagnosis(
+            "batching",
+            "info",
+            f"{engine.name} runs {scheduled:.0f} of {most:.0f} requests at this moment; {waiting:.0f} wait",
+            "ask again: if it stays so, the engine's KV cache is disabled or too small for a second request",
+        )
+    room = f" of {most:.0f} that it can run" if most else ""
+    return Diagnosis(
+        "batching", "ok", f"{engine.name} batches in flight: {running:.0f} requests generate now{room}"
+    )
 
 
 def _bls_limit(facts: LiveFacts, engine: LiveModel) -> Iterator[Diagnosis]:
@@ -146,7 +173,9 @@ def _kv(facts: LiveFacts) -> Iterator[Diagnosis]:
         waiting = metrics.value(_REQUESTS, model=engine.name, request_type="waiting") or 0
         if not most or used is None:
             continue
+        reuse = engine.parameter("enable_kv_cache_reuse").lower() in ("true", "1")
         hits = f", {reused:.0f} blocks reused so far" if reused is not None else ""
+        hits = hits or (", and it does not export how many were reused" if reuse else "")
         text = f"{engine.name}: {used:.0f} of {most:.0f} KV blocks are used ({100 * used / most:.0f} %){hits}"
         if used >= _FULL * most and waiting:
             yield Diagnosis(
@@ -158,11 +187,7 @@ def _kv(facts: LiveFacts) -> Iterator[Diagnosis]:
         else:
             yield Diagnosis("kv", "ok", text)
         answered = metrics.value("nv_inference_request_success", model=engine.name) or 0
-        if (
-            reused == 0
-            and answered >= 10
-            and engine.parameter("enable_kv_cache_reuse").lower() in ("true", "1")
-        ):
+        if reused == 0 and answered >= 10 and reuse:
             yield Diagnosis(
                 "kv",
                 "warning",
@@ -187,18 +212,30 @@ def _series(facts: LiveFacts) -> Iterator[Diagnosis]:
                 "decoupled engines never count it: build dashboards on nv_trt_llm_* and on the "
                 "model in front",
             )
-        if (
-            model.decoupled
-            and facts.metrics.value("nv_inference_first_response_histogram_ms_count", model=model.name)
-            is None
-        ):
-            yield Diagnosis(
-                "series",
-                "info",
-                f"there is no time to first token of {model.name}",
-                "start the server with --metrics-config histogram_latencies=true",
-            )
         yield from _queue(facts.metrics, model, answered)
+    yield from _first_token(facts, facts.metrics)
+
+
+def _first_token(facts: LiveFacts, metrics: Metrics) -> Iterator[Diagnosis]:
+    without = [
+        model.name
+        for model in facts.models
+        if model.decoupled and metrics.value(f"{_FIRST_RESPONSE}_count", model=model.name) is None
+    ]
+    if without:
+        old = facts.version and _numbers(facts.version) < _FIRST_RESPONSE_SINCE
+        yield Diagnosis(
+            "series",
+            "info",
+            f"there is no time to first token of {', '.join(without)}",
+            f"server {facts.version} has none (24.11 is the first with it): measure at the client"
+            if old
+            else "start the server with --metrics-config histogram_latencies=true",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def _queue(metrics: Metrics, model: LiveModel, answered: float) -> Iterator[Diagnosis]:
@@ -224,6 +261,13 @@ def _calls(facts: LiveFacts) -> Iterator[Diagnosis]:
             f"{wrong} calls of a streaming model by a way that cannot stream, or the other way round",
             f"{', '.join(streaming) or 'decoupled models'}: ModelStreamInfer or /generate_stream, "
             "never /infer",
+        )
+    elif streaming:
+        yield Diagnosis(
+            "calls",
+            "info",
+            f"streaming models: {', '.join(streaming)}; clients call them by ModelStreamInfer, /generate or "
+            "/generate_stream. /infer and unary gRPC are refused, which the server neither logs nor counts",
         )
     for name in streaming if facts.metrics is not None else ():
         metrics = facts.metrics or Metrics()
