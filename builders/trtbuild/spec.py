@@ -134,7 +134,9 @@ def _number(value: object) -> object:
 
 
 def _pair(value: object) -> object:
-    return (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value, value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 Number = Annotated[float, BeforeValidator(_number)]
@@ -214,14 +216,16 @@ class VisionSpec(_Frozen):
     )
     calibration: Path | None = Field(default=None, description="folder of pictures for int8 and fp8")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _called_after_what_it_is(cls, data: object) -> object:
-        if isinstance(data, dict) and data.get("name") is None and ("model" in data or "pipeline" in data):
-            own = data.get("model")
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(str(own)).stem) if own else data.get("pipeline")
-            return {**data, "name": name}
-        return data
+    @model_validator(mode="after")
+    def _called_after_what_it_is(self) -> VisionSpec:
+        # Not before the fields are read: what a file holds would then no longer be read as JSON, lists for
+        # tuples.
+        if "name" not in self.model_fields_set and (self.model is not None or self.pipeline != "ocr"):
+            own = (
+                re.sub(r"[^A-Za-z0-9._-]+", "-", self.model.stem) if self.model is not None else self.pipeline
+            )
+            self.__dict__["name"] = check_model_name(own)
+        return self
 
     @model_validator(mode="after")
     def _goes_together(self) -> VisionSpec:

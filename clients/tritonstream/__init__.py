@@ -56,6 +56,7 @@ from .hooks import Hooks, RequestInfo
 from .models import Cancel, CancelHow, ModelDescription, ModelKind, TensorSpec
 from .ocr import OcrLine, OcrResult
 from .options import ClientOptions, Degrade, Keepalive, Retry, Timeouts, Tls
+from .vision import Classification, ClassScore, Detection, Detections, Embedding, Segmentation
 
 if TYPE_CHECKING:
     from ._aio import AsyncClient
@@ -84,6 +85,8 @@ __all__ = [
     "Cancel",
     "CancelHow",
     "Choice",
+    "ClassScore",
+    "Classification",
     "Client",
     "ClientOptions",
     "ClosedError",
@@ -92,6 +95,9 @@ __all__ = [
     "ConnectTimeout",
     "ConnectionLost",
     "Degrade",
+    "Detection",
+    "Detections",
+    "Embedding",
     "Event",
     "Finish",
     "FinishReason",
@@ -116,6 +122,7 @@ __all__ = [
     "Refused",
     "RequestInfo",
     "Retry",
+    "Segmentation",
     "ServerError",
     "Stream",
     "TensorSpec",

@@ -8,16 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ._aio_base import AioBase
 from ._aio_stream import AsyncStream
+from ._aio_vision import AioVision
 from ._core import Core
 from ._infer import batches, joined, only
 from ._many import Window, as_call
-from ._pictures import Picture, encoded
 from ._wish import Messages, Prompt
 from .events import Completion
 from .models import ModelDescription
-from .ocr import OcrResult, ocr_inputs, ocr_result
 from .transport import AsyncTransport
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from .options import ClientOptions
 
 
-class AsyncClient(AioBase):
+class AsyncClient(AioVision):
     """As ``Client``, for asyncio.
 
     Its connections belong to the event loop that first uses it; when that loop is dead, the next one gets new
@@ -137,7 +135,7 @@ class AsyncClient(AioBase):
             if running:
                 await asyncio.wait(running)
 
-    # Tensors and pictures
+    # Tensors; pictures are in ``_aio_vision``
 
     async def infer(
         self, model: str, inputs: Mapping[str, Any], **params: Unpack[InferParams]
@@ -146,12 +144,6 @@ class AsyncClient(AioBase):
         description = self._core.models.get(model) or await self.describe(model)
         parts = [self._core.inference(model, part, params) for part in batches(description, inputs)]
         return joined(await asyncio.gather(*[_tensors(model, AsyncStream(self, part)) for part in parts]))
-
-    async def ocr(self, model: str, picture: Picture, **params: Unpack[InferParams]) -> OcrResult:
-        """See ``Client.ocr``."""
-        data = encoded(picture)
-        description = self._core.models.get(model) or await self.describe(model)
-        return ocr_result(await self.infer(model, ocr_inputs(description, data), **params), data)
 
     # Asking
 

@@ -83,7 +83,7 @@ class GenerateParams(TypedDict, total=False):
 
 
 class InferParams(TypedDict, total=False):
-    """Keyword arguments of ``infer`` and ``ocr``."""
+    """Keyword arguments of ``infer``, ``ocr``, ``classify``, ``detect``, ``segment`` and ``embed``."""
 
     outputs: Sequence[str]  # names of those that are wanted; default all
     shared_memory: bool  # send inputs through /dev/shm; for servers on this machine that allow it

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Union
 
-from .errors import UsageError
+from .errors import UnsupportedError, UsageError
 
 Picture = Union[bytes, bytearray, memoryview, str, "os.PathLike[str]", Any]
 """Encoded bytes (JPEG, PNG, WebP), a path, a uint8 array [h, w], [h, w, 3] or [h, w, 4] (RGB, RGBA), or a
@@ -40,6 +40,19 @@ def encoded(picture: Picture) -> bytes:
     if not data:
         raise UsageError("the picture is empty")
     return data
+
+
+def upright(data: bytes) -> Any:
+    """An encoded picture as an RGB Pillow image, its EXIF orientation applied: what boxes refer to.
+
+    Raises:
+        UnsupportedError: without Pillow.
+    """
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as exc:
+        raise UnsupportedError("drawing and masks need Pillow: pip install Pillow") from exc
+    return ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
 
 
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels → PNG colour type (PNG specification, 11.2.2)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ._core import Core
 from ._infer import batches, joined, only
 from ._many import Window, as_call
-from ._pictures import Picture, encoded
-from ._sync_base import SyncBase
 from ._sync_stream import Stream
+from ._sync_vision import SyncVision
 from ._wish import Messages, Prompt
 from .events import Completion
 from .models import ModelDescription
-from .ocr import OcrResult, ocr_inputs, ocr_result
 from .transport import Transport
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from .options import ClientOptions
 
 
-class Client(SyncBase):
+class Client(SyncVision):
     """A client of one or more Triton servers; safe for threads. Make one and keep it.
 
     Args:
@@ -152,7 +150,7 @@ class Client(SyncBase):
                 for stream in window.unread():
                     stream.cancel()
 
-    # Tensors and pictures
+    # Tensors; pictures are in ``_sync_vision``
 
     def infer(self, model: str, inputs: Mapping[str, Any], **params: Unpack[InferParams]) -> dict[str, Array]:
         """Calls any model that answers once with plain tensors.
@@ -173,12 +171,6 @@ class Client(SyncBase):
             return joined([_tensors(model, streams[0])])
         with ThreadPoolExecutor(4, thread_name_prefix="tritonstream-infer") as pool:
             return joined(list(pool.map(lambda stream: _tensors(model, stream), streams)))
-
-    def ocr(self, model: str, picture: Picture, **params: Unpack[InferParams]) -> OcrResult:
-        """Reads the text in a picture: encoded bytes, a path, a uint8 array (RGB) or a Pillow image."""
-        data = encoded(picture)
-        description = self._core.models.get(model) or self.describe(model)
-        return ocr_result(self.infer(model, ocr_inputs(description, data), **params), data)
 
     # Asking
 

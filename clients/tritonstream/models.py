@@ -20,6 +20,10 @@ class ModelKind(str, Enum):
     LLMAPI = "llmapi"  # TensorRT-LLM's LLM API behind the Python backend
     ENGINE = "engine"  # token ids in, token ids out
     OCR = "ocr"  # a picture in; lines of text, scores and boxes out
+    CLASSIFIER = "classifier"  # pictures in; classes with their scores out
+    DETECTOR = "detector"  # pictures in; boxes with classes and scores out
+    SEGMENTER = "segmenter"  # pictures in; masks out
+    EMBEDDER = "embedder"  # pictures in; vectors out
     OTHER = "other"  # anything else: callable by infer()
 
 
@@ -137,9 +141,19 @@ def _kind(config: Message, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
         if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
             return ModelKind.ENSEMBLE
         return ModelKind.FRONT if "messages" in inputs else ModelKind.BLS
-    if "image" in inputs and {"text", "score", "box"} <= set(outputs):
-        return ModelKind.OCR
+    if "image" in inputs:
+        return next((kind for names, kind in _PICTURE_KINDS if names <= set(outputs)), ModelKind.OTHER)
     return ModelKind.OTHER
+
+
+# Outputs by which a model that takes pictures is known, the most telling first.
+_PICTURE_KINDS: tuple[tuple[set[str], ModelKind], ...] = (
+    ({"text", "score", "box"}, ModelKind.OCR),
+    ({"mask", "picture_size"}, ModelKind.SEGMENTER),
+    ({"box", "score", "class_id", "label", "count"}, ModelKind.DETECTOR),
+    ({"class_id", "score", "label"}, ModelKind.CLASSIFIER),
+    ({"embedding"}, ModelKind.EMBEDDER),
+)
 
 
 _BLS_ENGINE = "tensorrt_llm_model_name"  # NVIDIA's BLS (TensorRT-LLM 0.9 and later) names its engine here

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ._pictures import Picture, encoded
-from .errors import ProtocolError, UnsupportedError
-from .models import ModelDescription, ModelKind
+from ._pictures import Picture, encoded, upright
+from .errors import ProtocolError
 
 Point = tuple[float, float]
 Box = tuple[Point, Point, Point, Point]
@@ -48,37 +47,21 @@ class OcrResult:
         return json.dumps({"lines": lines}, ensure_ascii=False)
 
     def draw(self, picture: Picture | None = None) -> Any:
-        """The picture (default: the one that was read), upright, with the boxes on it, as a Pillow image.
+        """The picture (default: the one that was read), upright, with its boxes
+        numbered in reading order, as a Pillow image.
 
         Raises:
             UnsupportedError: without Pillow.
         """
-        try:
-            from PIL import Image, ImageDraw, ImageOps
-        except ImportError as exc:
-            raise UnsupportedError("draw() needs Pillow: pip install Pillow") from exc
-        import io
+        image = upright(self.picture if picture is None else encoded(picture))
+        from PIL import ImageDraw
 
-        data = self.picture if picture is None else encoded(picture)
-        image = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
         pen = ImageDraw.Draw(image)
         width = max(1, max(image.size) // 500)
-        for line in self.lines:
+        for number, line in enumerate(self.lines, start=1):
             pen.line([*line.box, line.box[0]], fill=(220, 30, 30), width=width)
+            pen.text(line.box[0], str(number), fill=(20, 60, 220))
         return image
-
-
-def ocr_inputs(model: ModelDescription, picture: bytes) -> Mapping[str, Any]:
-    """The inputs of an OCR model for one picture.
-
-    Raises:
-        UnsupportedError: if the model is none.
-    """
-    if model.kind is not ModelKind.OCR:
-        raise UnsupportedError(
-            f"{model.name} does not read text: it needs an input image and the outputs text, score and box"
-        )
-    return {"image": picture}
 
 
 def ocr_result(outputs: Mapping[str, Any], picture: bytes) -> OcrResult:

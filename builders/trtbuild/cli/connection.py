@@ -26,8 +26,8 @@ class Connection:
     address: str
     repository: Path | None
 
-    def model(self, asked: str | None, kind: str) -> str:
-        """The model to call: as asked, else the only one of its kind (``llm`` or ``vision``).
+    def model(self, asked: str | None, kind: str, *, task: str | None = None) -> str:
+        """The model to call: as asked, else the only one of its kind (``llm`` or ``vision``) and task.
 
         Raises:
             ServeError: none, several, or a server that is not ours.
@@ -38,8 +38,13 @@ class Connection:
             raise ServeError(f"what {self.address} serves is not known here", "name the model: --model NAME")
         from trtbuild.tenants import Repository
 
-        units = Repository.open(self.repository).manifest.models
-        names = [name for name, unit in units.items() if unit.kind == kind]
+        repository = Repository.open(self.repository)
+        tasks = {vision.name: vision.task.value for vision in repository.plan.visions}
+        names = [
+            name
+            for name, unit in repository.manifest.models.items()
+            if unit.kind == kind and task in (None, tasks.get(name))
+        ]
         if len(names) == 1:
             return names[0]
         what = {"llm": "language model", "vision": "vision model"}[kind]

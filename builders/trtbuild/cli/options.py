@@ -93,7 +93,7 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             "--with",
             "pipelines",
             multiple=True,
-            type=click.Choice(["ocr"]),
+            type=click.Choice(["ocr", "efficientnet-lite0", "yolov3-tiny"]),
             help="A vision pipeline beside it.",
         ),
         _option("--spec", type=FOLDER, metavar="FILE", help="All of this from a YAML file."),

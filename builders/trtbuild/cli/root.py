@@ -18,6 +18,7 @@ COMMANDS = {
     "gpus": ("catalogue", "List the GPUs of the catalogue."),
     "formats": ("catalogue", "List weight formats, and what a GPU can serve."),
     "add": ("tenants", "Add a model to a repository."),
+    "add-vision": ("add_vision", "Add a vision model: an ONNX file, or one of the catalogue."),
     "remove": ("tenants", "Remove a model from a repository."),
     "list": ("tenants", "List what a repository holds."),
     "lint": ("lint", "Say what is wrong with any Triton model repository."),
@@ -30,6 +31,7 @@ COMMANDS = {
     "stop": ("servers", "Stop a server."),
     "ask": ("ask", "Ask a served model one question and stream the answer."),
     "chat": ("chat", "Talk with a served model."),
+    "see": ("see", "Classify, detect, segment, embed or read pictures."),
     "ocr": ("ocr", "Read the text of a picture."),
     "prefix": ("prefix", "Find what keeps a log of prompts from sharing its prefix."),
     "bench": ("bench", "Put load on a server, and record what it does."),
@@ -49,7 +51,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"trtbuild.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

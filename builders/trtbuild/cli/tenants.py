@@ -62,7 +62,10 @@ def list_command(repo: Path, as_json: bool) -> None:
     for item in plan.ledger:
         held[item.model] += item.bytes
     kinds = {llm.name: f"{llm.quant} of {llm.source}" for llm in plan.llms}
-    kinds |= {vision.name: vision.pipeline for vision in plan.visions}
+    kinds |= {
+        vision.name: f"{vision.task.value} by {vision.pipeline or vision.weights_path}"
+        for vision in plan.visions
+    }
     rows = [
         (name, unit.kind, kinds.get(name, ""), size(held.get(name, 0)), _folders(name, sorted(unit.folders)))
         for name, unit in units.items()

@@ -96,8 +96,9 @@ class Fit:
         if whole[0] * whole[1] <= _LARGEST_WHOLE * self.width * self.height:
             middle = self._resized(image, whole).crop(window)
         else:  # a strip: nearly the same pixels, without those that would be cut off
-            box = tuple(edge / factor for edge, factor in zip(window, scales * 2, strict=True))
-            box = (*box[:2], min(box[2], image.width), min(box[3], image.height))
+            right = min(window[2] / scales[0], image.width)
+            bottom = min(window[3] / scales[1], image.height)
+            box = (left / scales[0], top / scales[1], right, bottom)
             middle = image.resize((self.width, self.height), _FILTERS[self.resample], box=box)
         return middle, (*scales, float(-left), float(-top))
 

@@ -1,0 +1,142 @@
+"""``trtbuild see PICTURE…``: what a vision model of any task finds, as words, JSON, COCO, or drawn on the
+picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trtbuild.cli.connection import connect, server_options
+from trtbuild.cli.console import note, print_json
+from trtbuild.errors import ServeError
+
+if TYPE_CHECKING:
+    from tritonstream import Client
+
+_FOUND_NOTHING = "nothing was found"
+_EMBEDDING_SHOWN = 6
+
+
+@click.command("see")
+@click.argument(
+    "pictures", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@server_options
+@click.option("--json", "as_json", is_flag=True, help="Results as JSON, one a line.")
+@click.option("--coco", is_flag=True, help="Boxes in COCO's results format; pictures are numbered from 0.")
+@click.option(
+    "--draw",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the (one) picture with what was found.",
+)
+def see_command(
+    pictures: tuple[Path, ...],
+    model: str | None,
+    repo: Path | None,
+    url: str | None,
+    as_json: bool,
+    coco: bool,
+    draw: Path | None,
+) -> None:
+    """Classify, detect, segment, embed or read PICTURES (JPEG, PNG, WebP), by what the model can do."""
+    if draw is not None and len(pictures) > 1:
+        raise click.UsageError("--draw writes one picture; give one PICTURE.")
+    with connect(repo, url) as server:
+        results = look(server.client, server.model(model, "vision"), list(pictures))
+    failed = [result for result in results if isinstance(result, Exception)]
+    if coco:
+        print_json([row for number, result in enumerate(results) for row in _coco(result, number)])
+    else:
+        for picture, result in zip(pictures, results, strict=True):
+            _show(picture, result, as_json=as_json, several=len(pictures) > 1)
+    if draw is not None and not failed:
+        save_drawing(results[0], draw)
+    if failed:
+        raise ServeError(f"{len(failed)} of {len(results)} pictures could not be used: {failed[0]}")
+
+
+def look(client: Client, model: str, pictures: list[Path]) -> list[Any]:
+    """Results of pictures in their order; of one that the model cannot take, the error.
+
+    Raises:
+        ServeError: the model takes no pictures.
+    """
+    from tritonstream import ModelKind
+
+    kind = client.describe(model).kind
+    methods: dict[Any, Any] = {
+        ModelKind.OCR: client.ocr,
+        ModelKind.CLASSIFIER: client.classify,
+        ModelKind.DETECTOR: client.detect,
+        ModelKind.SEGMENTER: client.segment,
+        ModelKind.EMBEDDER: client.embed,
+    }
+    if kind not in methods:
+        raise ServeError(
+            f"{model} gives no answer that is known here (it is of the kind {kind.value})",
+            "call it with tritonstream: client.infer(model, {'image': …})",
+        )
+    found: list[Any] = methods[kind](model, pictures, return_errors=True)
+    return found
+
+
+def save_drawing(result: Any, target: Path) -> None:
+    """Writes what a result draws.
+
+    Raises:
+        ServeError: nothing can be drawn, or the file name's ending is of no picture format.
+    """
+    if not hasattr(result, "draw"):
+        raise ServeError("a vector cannot be drawn", "leave out --draw")
+    try:
+        result.draw().save(target)
+    except ValueError as error:
+        raise ServeError(f"{target}: {error}", "end the name in .png or .jpg") from error
+
+
+def _show(picture: Path, result: Any, *, as_json: bool, several: bool) -> None:
+    if as_json:
+        data = {"error": str(result)} if isinstance(result, Exception) else json.loads(result.to_json())
+        click.echo(json.dumps({"picture": str(picture), **data}, ensure_ascii=False))
+        return
+    lines = [f"error: {result}"] if isinstance(result, Exception) else _lines(result)
+    if several:
+        click.echo(f"{picture}:")
+    for line in lines:
+        click.echo(f"  {line}" if several else line)
+    if not lines:
+        note(_FOUND_NOTHING)
+
+
+def _lines(result: Any) -> list[str]:
+    from tritonstream import Classification, Detections, Embedding, OcrResult
+
+    if isinstance(result, OcrResult):
+        return [line.text for line in result.lines]
+    if isinstance(result, Classification):
+        return [f"{found.score:.3f}  {found.label}" for found in result.classes]
+    if isinstance(result, Detections):
+        return [
+            f"{thing.score:.3f}  {thing.label}  ({', '.join(f'{side:.0f}' for side in thing.box)})"
+            for thing in result.things
+        ]
+    if isinstance(result, Embedding):
+        shown = ", ".join(f"{value:.4f}" for value in result.values[:_EMBEDDING_SHOWN])
+        return [f"{len(result.values)} numbers: {shown}, …"]
+    counts = json.loads(result.to_json())["pixels"]
+    total = sum(counts.values())
+    ranked = sorted(counts.items(), key=lambda pair: -pair[1])
+    return [f"{count / total:.1%} of the pixels: class {number}" for number, count in ranked]
+
+
+def _coco(result: Any, number: int) -> list[dict[str, Any]]:
+    if isinstance(result, Exception):
+        return []
+    if not hasattr(result, "to_coco"):
+        raise ServeError("COCO's format is for boxes, and the model gives none", "use --json")
+    rows: list[dict[str, Any]] = result.to_coco(number)
+    return rows
