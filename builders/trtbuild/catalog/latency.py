@@ -60,6 +60,7 @@ class LatencyConstants(_Frozen):
     logits_bytes_per_entry: float
     kv: float  # rate at which a cache is read, over that of weights
     attention: float  # prompts' attention, share of the 16-bit rate
+    head: float  # lm_head, share of the 16-bit rate
     experts: float  # rate of experts' products, over that of dense ones
     layer_s: float  # launching a layer's kernels
     families: dict[str, Family]

@@ -14,6 +14,7 @@ DEFAULT_COMMAND = "build"
 COMMANDS = {
     "build": ("build", "Write a model repository; the default: `trtbuild --model NAME …`."),
     "plan": ("plan", "Show the plan: every byte and limit, and whether it fits."),
+    "simulate": ("simulate", "Predict TTFT, TPOT and throughput under load, before there is a server."),
     "models": ("catalogue", "List the models of the catalogue."),
     "gpus": ("catalogue", "List the GPUs of the catalogue."),
     "formats": ("catalogue", "List weight formats, and what a GPU can serve."),

@@ -8,7 +8,7 @@ their sum where p is 1, near their maximum where it is large. All terms work on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -44,12 +44,25 @@ class Rates:
     request_s: float = 0.0
 
 
+_RATES = (
+    "linear_ops_s", "expert_ops_s", "head_ops_s", "attention_ops_s",
+    "memory_bytes_s", "kv_bytes_s", "reduce_bytes_s",
+)  # fmt: skip
+_OVERHEADS = ("reduce_s", "step_s", "layer_s", "sequence_s")
+
+
 @dataclass(frozen=True)
 class StepCost:
     """Step times of a model on a device: ``base_s``, and the parts of attention, linear in cached tokens."""
 
     work: ModelWork
     rates: Rates
+
+    def scaled(self, factor: float) -> StepCost:
+        """Steps that take ``factor`` times as long."""
+        slower = {name: getattr(self.rates, name) / factor for name in _RATES}
+        slower |= {name: getattr(self.rates, name) * factor for name in _OVERHEADS}
+        return StepCost(self.work, replace(self.rates, **slower))
 
     def base_s(self, tokens: Number, rows: Number) -> Number:
         """A step of ``tokens`` tokens of which ``rows`` end in a sampled token, without attention."""

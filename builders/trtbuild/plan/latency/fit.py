@@ -23,6 +23,7 @@ _ROUNDS = 2
 _EVALUATIONS = 12
 _TYPICAL_ERROR = 0.15  # errors beyond it pull linearly, not with their square
 _STEP = 1e-3
+_LEAST_GROUPS = 2  # one group cannot tell a constant from its own peculiarities
 
 
 Place = tuple[str, ...]
@@ -47,6 +48,7 @@ GUESSES: dict[Place, Guess] = {
     ("logits_bytes_per_entry",): Guess(20.0),
     ("kv",): Guess(0.9, 0.3, 0.1, 1.0),
     ("attention",): Guess(0.5, 0.5, 0.02, 1.0),
+    ("head",): Guess(0.5, 0.3, 0.02, 1.0),
     ("experts",): Guess(0.7, 0.5, 0.02, 1.0),
     ("layer_s",): Guess(1e-5, 1.0),
     ("memory",): Guess(0.8, 0.4, 0.1, 1.0),
@@ -62,7 +64,8 @@ GUESSES: dict[Place, Guess] = {
 
 
 def fit(cases: Sequence[Case], start: LatencyConstants) -> LatencyConstants:
-    """The constants that meet the records of ``cases`` best; those that none touches become the guess.
+    """The constants that meet the records of ``cases`` best; those that fewer than two groups touch become
+    the guess.
 
     ``start`` gives the families, links and flows there are; its values are where the first schedules of timed
     arrivals are simulated.
@@ -73,7 +76,7 @@ def fit(cases: Sequence[Case], start: LatencyConstants) -> LatencyConstants:
     paths = [path for path in _paths(tree) if _guess(path) is not None]
     for path in paths:
         _set(tree, path, _guess_of(path).value)
-    used = [path for path in paths if any(_touches(path, case, start) for case in cases)]
+    used = [path for path in paths if len(_groups(path, cases, start)) >= _LEAST_GROUPS]
     guesses = [_guess_of(path) for path in used]
     centre = np.log([guess.value for guess in guesses])
     spread = np.array([guess.spread for guess in guesses])
@@ -100,7 +103,7 @@ def fit(cases: Sequence[Case], start: LatencyConstants) -> LatencyConstants:
         )
         point = solution.x
     fitted = _built(tree, used, point)
-    return _with_counts(fitted, cases)
+    return _with_counts(fitted, cases, used)
 
 
 class _Problem:
@@ -118,7 +121,10 @@ class _Problem:
         kinds = Counter(timing.case.record.kind for timing in timings)
         # throughput, first tokens and gaps count alike, though there are more records of throughput
         shares = [len(timings) / len(kinds) / kinds[timing.case.record.kind] for timing in timings]
-        self._weights = np.minimum(2.0, np.sqrt(shares)) / _TYPICAL_ERROR
+        groups = Counter(timing.case.record.group for timing in timings)
+        # records of a group share their errors: a group counts as one, however many figures it has
+        alike = [len(timings) / len(groups) / groups[timing.case.record.group] for timing in timings]
+        self._weights = np.sqrt(np.minimum(4.0, shares) * np.minimum(4.0, alike)) / _TYPICAL_ERROR
 
     def residuals(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
         errors = log_errors(self._timings, _built(self._tree, self._paths, point))
@@ -180,12 +186,16 @@ def _touches(path: Place, case: Case, constants: LatencyConstants) -> bool:
     if path[0] == "families":
         if constants.families[path[1]] is not constants.family(case.gpu):
             return False
-        return path[2] == "memory" or path[3] in ("fp16", arithmetic(case.fmt, case.gpu))
+        return path[2] == "memory" or path[3] == arithmetic(case.fmt, case.gpu)
     if path[0] == "links":
         return case.work.tp > 1
     if path[0] == "flows":
         return path[1] == case.record.flow
     return path[0] != "experts" or case.work.expert_bytes > 0
+
+
+def _groups(path: Place, cases: Sequence[Case], constants: LatencyConstants) -> set[str]:
+    return {case.record.group for case in cases if _touches(path, case, constants)}
 
 
 def _set(tree: dict[str, Any], path: Place, value: float) -> None:
@@ -201,12 +211,15 @@ def _built(tree: dict[str, Any], paths: Sequence[Place], point: NDArray[np.float
     return LatencyConstants.model_validate(built)
 
 
-def _with_counts(constants: LatencyConstants, cases: Sequence[Case]) -> LatencyConstants:
+def _with_counts(
+    constants: LatencyConstants, cases: Sequence[Case], used: Sequence[Place]
+) -> LatencyConstants:
     counts = Counter((id(constants.family(case.gpu)), arithmetic(case.fmt, case.gpu)) for case in cases)
-    families = {
-        name: family.model_copy(
-            update={"records": {kind: counts[id(family), kind] for kind in family.linear}}
-        )
-        for name, family in constants.families.items()
-    }
+    families = {}
+    for name, family in constants.families.items():
+        records = {
+            kind: counts[id(family), kind] if ("families", name, "linear", kind) in used else 0
+            for kind in family.linear
+        }
+        families[name] = family.model_copy(update={"records": records})
     return constants.model_copy(update={"families": families})

@@ -37,7 +37,7 @@ def device_rates(*, gpu: Gpu, fmt: Format, tp: int, flow: str, constants: Latenc
     return Rates(
         linear_ops_s=peak_ops_s(gpu, kind) * linear,
         expert_ops_s=peak_ops_s(gpu, kind) * linear * constants.experts,
-        head_ops_s=sixteen_bit * family.linear["fp16"],
+        head_ops_s=sixteen_bit * constants.head,
         attention_ops_s=sixteen_bit * constants.attention,
         memory_bytes_s=memory * family.memory,
         kv_bytes_s=memory * family.memory * constants.kv,

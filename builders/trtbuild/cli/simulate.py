@@ -1,0 +1,178 @@
+"""``trtbuild simulate``: what a load does to a deployment, before there is one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trtbuild.cli.console import note, print_json
+from trtbuild.cli.options import read_spec, spec_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trtbuild.plan.latency.forecast import Forecast, Level, Mix, System
+
+_COUNT = click.IntRange(min=1)
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+_NOT_NEGATIVE = click.FloatRange(min=0)
+
+
+@spec_options
+@click.command("simulate")
+@click.option("--isl", type=_COUNT, default=500, show_default=True, help="Tokens of a prompt, on average.")
+@click.option("--osl", type=_COUNT, default=200, show_default=True, help="Tokens of an answer, on average.")
+@click.option(
+    "--spread",
+    type=_NOT_NEGATIVE,
+    default=0.5,
+    show_default=True,
+    help="Standard deviation of the lengths over their mean; 0: all alike.",
+)
+@click.option("--rate", "rates", type=_POSITIVE, multiple=True, help="Requests a second; may be repeated.")
+@click.option(
+    "--users", type=_COUNT, multiple=True, help="Users who wait for their answers; may be repeated."
+)
+@click.option(
+    "--think", type=_NOT_NEGATIVE, default=0.0, metavar="S", help="A user's pause before the next request."
+)
+@click.option("--ttft-ms", type=_POSITIVE, help="Budget: the load and the limits that keep it.")
+@click.option(
+    "--percentile",
+    type=click.Choice(["50", "95", "99"]),
+    default="95",
+    show_default=True,
+    help="Of the budget.",
+)
+@click.option("--shared-prefix", type=_COUNT, metavar="TOKENS", help="Tokens with which every prompt begins.")
+@click.option("--prefixes", type=_COUNT, default=1, show_default=True, help="Different ones of these.")
+@click.option(
+    "--policy",
+    type=click.Choice(["GUARANTEED_NO_EVICT", "MAX_UTILIZATION"]),
+    default="GUARANTEED_NO_EVICT",
+    show_default=True,
+    help="Scheduler policy of the engine.",
+)
+@click.option(
+    "--pictures", type=_POSITIVE, metavar="N", help="Pictures a second for a vision model on the same GPU."
+)
+@click.option("--picture-ms", type=_POSITIVE, help="Time of the whole GPU that a picture takes.")
+@click.option(
+    "--replicas", type=_COUNT, default=1, show_default=True, help="Engines behind least-connections."
+)
+@click.option(
+    "--fleet-rate", type=_POSITIVE, help="Requests a second for which replicas are counted (with --ttft-ms)."
+)
+@click.option("--price", type=_POSITIVE, help="Of a GPU hour: adds the cost of a million tokens.")
+@click.option(
+    "--requests",
+    type=click.IntRange(min=50),
+    default=2000,
+    show_default=True,
+    help="Simulated at each level.",
+)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--explain", is_flag=True, help="What the figures rest on, in words.")
+@click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
+def simulate_command(
+    rates: tuple[float, ...],
+    users: tuple[int, ...],
+    ttft_ms: float | None,
+    percentile: str,
+    policy: str,
+    replicas: int,
+    fleet_rate: float | None,
+    price: float | None,
+    requests: int,
+    seed: int,
+    explain: bool,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Predict TTFT, TPOT and throughput of a deployment under load. Needs no GPU."""
+    mix = _mix(flags)
+    if fleet_rate is not None and ttft_ms is None:
+        raise click.UsageError("--fleet-rate counts the replicas that keep a budget: give --ttft-ms too.")
+    from trtbuild.simulate import deployment
+
+    found = deployment(read_spec(flags), policy=policy)
+    from trtbuild.plan.latency import forecast as model
+
+    system = replace(found.system, replicas=found.system.replicas * replicas)
+    budget = None if ttft_ms is None else model.Budget(ttft_ms / 1e3, int(percentile))
+    answer: dict[str, Any] = {}
+    if budget is not None:
+        answer = found.within(budget, mix, system=system, fleet_rate=fleet_rate, requests=requests, seed=seed)
+    levels = [model.Level(rate=rate) for rate in rates] + [model.Level(users=count) for count in users]
+    if not levels:
+        levels = _usual_levels(system, mix, requests, seed)
+    rows = [model.forecast(system, mix, level, requests=requests, seed=seed) for level in levels]
+    data = _data(rows, answer, found.notes, system, price)
+    if as_json:
+        print_json(data)
+        return
+    from trtbuild.cli.simulate_view import print_answer, print_forecasts
+
+    print_forecasts(rows, [row.get("cost_per_million_tokens") for row in data["levels"]])
+    print_answer(answer)
+    for text in found.notes:
+        note(text)
+    if explain:
+        click.echo(found.explain(mix))
+
+
+def _mix(flags: dict[str, Any]) -> Mix:
+    isl, osl, spread = (flags.pop(name) for name in ("isl", "osl", "spread"))
+    shared, prefixes, think = flags.pop("shared_prefix"), flags.pop("prefixes"), flags.pop("think")
+    pictures, picture_ms = flags.pop("pictures"), flags.pop("picture_ms")
+    if (pictures is None) != (picture_ms is None):
+        raise click.UsageError(
+            "--pictures and --picture-ms belong together: how many, and how long each takes."
+        )
+    if shared is not None and shared >= isl:
+        raise click.UsageError(f"--shared-prefix {shared} leaves nothing of a prompt of {isl} tokens.")
+    from trtbuild.plan.latency.forecast import Mix
+    from trtbuild.plan.latency.load import Lengths
+
+    longest_in, longest_out = flags["max_input"] or 2048, flags["max_output"] or 512
+    return Mix(
+        isl=Lengths(isl, spread, max(isl, longest_in)),
+        osl=Lengths(osl, spread, max(osl, longest_out)),
+        limit=max(osl, longest_out),
+        prefixes=prefixes if shared else 0,
+        prefix_tokens=shared or 0,
+        think_s=think,
+        pictures_per_s=pictures or 0.0,
+        picture_s=(picture_ms or 0.0) / 1e3,
+    )
+
+
+def _usual_levels(system: System, mix: Mix, requests: int, seed: int) -> list[Level]:
+    from trtbuild.plan.latency.forecast import Level, capacity_per_s
+
+    capacity = capacity_per_s(system, mix, requests=requests, seed=seed)
+    return [Level(rate=float(f"{capacity * share:.2g}")) for share in (0.1, 0.25, 0.5, 0.7, 0.85, 0.95)]
+
+
+def _data(
+    rows: Sequence[Forecast],
+    answer: dict[str, Any],
+    notes: Sequence[str],
+    system: System,
+    price: float | None,
+) -> dict[str, Any]:
+    from trtbuild.plan.latency.forecast import cost_per_million
+
+    levels = []
+    for row in rows:
+        level = asdict(row)
+        if price is not None:
+            level["cost_per_million_tokens"] = cost_per_million(
+                price_per_gpu_hour=price,
+                gpus=system.gpus_per_replica * system.replicas,
+                tokens_per_s=row.tokens_out_per_s.value,
+            )
+        levels.append(level)
+    return {"levels": levels, "budget": answer, "notes": list(notes)}

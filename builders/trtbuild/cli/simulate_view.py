@@ -1,0 +1,76 @@
+"""Forecasts as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trtbuild.cli.console import note, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trtbuild.plan.latency.forecast import Figure, Forecast, Level
+
+
+def print_forecasts(rows: Sequence[Forecast], costs: Sequence[float | None]) -> None:
+    """One line a level: first tokens and gaps with their error bars, what is made, how full it is."""
+    columns = [">load", ">TTFT P50 ms", ">TTFT P95 ms", ">TPOT P50 ms", ">tokens/s", ">batch", ">busy"]
+    priced = any(cost is not None for cost in costs)
+    lines = []
+    for row, cost in zip(rows, costs, strict=True):
+        line = [
+            _level(row.level),
+            _ms(row.ttft_s[50]),
+            _ms(row.ttft_s[95]),
+            _ms(row.tpot_s[50]),
+            f"{row.tokens_out_per_s.value:,.0f}",
+            f"{row.mean_batch:.1f}",
+            f"{row.busy_share:.0%}",
+        ]
+        lines.append([*line, f"{cost:.2f}"] if priced else line)
+    print_table([*columns, ">a million"] if priced else columns, lines)
+    if any(row.level.rate and row.requests_per_s < 0.95 * row.level.rate for row in rows):
+        note("where fewer requests a second end than come, the queue grows as long as the load lasts")
+    for row in rows:
+        if row.picture_latency_s:
+            latency = row.picture_latency_s
+            note(
+                f"{_level(row.level)}: a picture takes {latency[50] * 1e3:.0f} ms, "
+                f"P95 {latency[95] * 1e3:.0f} ms"
+            )
+
+
+def print_answer(answer: dict[str, Any]) -> None:
+    """What keeps the budget."""
+    if not answer:
+        return
+    budget = f"TTFT P{answer['percentile']} ≤ {answer['ttft_ms']:g} ms"
+    if not answer["rate"]:
+        click.echo(
+            f"{budget}: not even one request alone keeps it; the nearest is {answer['alone_ms']:.0f} ms"
+        )
+        return
+    click.echo(f"{budget}: up to {answer['users']} users, or {answer['rate']:.3g} requests a second")
+    limits = answer["limits"]
+    if limits:
+        click.echo(
+            f"with max_batch_size {limits['max_batch_size']} and max_num_tokens {limits['max_num_tokens']}: "
+            f"{limits['rate']:.3g} requests a second"
+        )
+    if "replicas" in answer:
+        click.echo(f"{answer['fleet_rate']:g} requests a second: {answer['replicas']} replicas")
+
+
+def _level(level: Level) -> str:
+    return f"{level.rate:g}/s" if level.rate is not None else f"{level.users} users"
+
+
+def _ms(figure: Figure) -> str:
+    low, value, high = (f"{seconds * 1e3:,.{0 if seconds >= 0.1 else 1}f}" for seconds in _ordered(figure))
+    return f"{value} ({low}–{high})"
+
+
+def _ordered(figure: Figure) -> tuple[float, float, float]:
+    return figure.low, figure.value, figure.high

@@ -1,0 +1,133 @@
+"""From a spec to the system that the latency model simulates."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from trtbuild.catalog.latency import latency_constants
+from trtbuild.errors import PlanError
+from trtbuild.plan.device import planned_gpu
+from trtbuild.plan.latency.forecast import (
+    Budget,
+    Level,
+    Mix,
+    System,
+    best_limits,
+    forecast,
+    most_rate,
+    most_users,
+    replicas_for,
+)
+from trtbuild.plan.latency.replica import Policy
+from trtbuild.plan.latency.system import evidence, gpu_system
+from trtbuild.plan.model import LlmPlan, Plan
+from trtbuild.plan.sources import resolve
+from trtbuild.prepare import prepare
+from trtbuild.spec import DeploymentSpec
+
+_LARGEST_STEP_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One language model of a plan, ready to be simulated."""
+
+    plan: Plan
+    llm: LlmPlan
+    system: System
+    notes: tuple[str, ...]
+
+    def within(
+        self,
+        budget: Budget,
+        mix: Mix,
+        *,
+        system: System,
+        fleet_rate: float | None,
+        requests: int,
+        seed: int,
+    ) -> dict[str, Any]:
+        """The load that keeps a budget, the limits that carry most within it, replicas for a rate."""
+        rate = most_rate(system, mix, budget, requests=requests, seed=seed)
+        answer: dict[str, Any] = {
+            "ttft_ms": budget.ttft_s * 1e3,
+            "percentile": budget.percentile,
+            "rate": rate,
+            "users": most_users(system, mix, budget, requests=requests, seed=seed) if rate else 0,
+        }
+        if not rate:
+            alone = forecast(system, mix, Level(users=1), requests=requests, seed=seed)
+            return answer | {"alone_ms": alone.ttft_s[budget.percentile].value * 1e3, "limits": None}
+        choice = best_limits(
+            replace(system, replicas=self.llm.instances),
+            mix,
+            budget,
+            most_batch=max(1, self.llm.max_concurrency),
+            most_tokens=_LARGEST_STEP_TOKENS,
+            requests=requests,
+            seed=seed,
+        )
+        answer["limits"] = asdict(choice) if choice else None
+        if fleet_rate is not None:
+            answer["fleet_rate"] = fleet_rate
+            answer["replicas"] = replicas_for(system, mix, fleet_rate, budget, requests=requests, seed=seed)
+        return answer
+
+    def explain(self, mix: Mix) -> str:
+        """Where a step's time goes, and what the constants rest on."""
+        cost, work = self.system.cost, self.system.cost.work
+        batch = float(self.llm.max_batch_size)
+        cached = batch * (mix.isl.mean + mix.osl.mean / 2)
+        decode_s = cost.base_s(batch, batch) + cost.kv_token_s * cached
+        prompt_s = cost.base_s(mix.isl.mean, 1.0) + cost.pair_s * mix.isl.mean**2 / 2
+        rates = cost.rates
+        overhead_s = rates.step_s + rates.layer_s * work.layers + rates.sequence_s * batch
+        return "\n".join(
+            (
+                f"one GPU of {work.tp} reads {work.dense_bytes / 1e9:.2f} GB of weights each step and does "
+                f"{work.dense_ops_per_token / 1e9:.2f} billion operations a token",
+                f"a prompt of {mix.isl.mean:g} tokens alone takes {prompt_s * 1e3:.1f} ms",
+                f"a step of {batch:g} sequences takes {decode_s * 1e3:.1f} ms, of which reading "
+                f"{cached:,.0f} cached tokens is {cost.kv_token_s * cached * 1e3:.1f} ms and overhead "
+                f"{overhead_s * 1e3:.1f} ms",
+                *self.notes,
+            )
+        )
+
+
+def deployment(spec: DeploymentSpec, *, policy: str = Policy.NO_EVICT) -> Deployment:
+    """Plans a spec with one language model and makes it ready to be simulated.
+
+    Raises:
+        PlanError: several language models or none, a plan that does not fit, a device without figures.
+    """
+    if len(spec.models) != 1:
+        names = ", ".join(llm.name or llm.model for llm in spec.models) or "none"
+        raise PlanError(
+            f"one language model is simulated at a time, and here are {names}", "--model NAME alone"
+        )
+    prepared = prepare(spec)
+    plan = prepared.plan
+    if plan.errors or not plan.fits:
+        raise PlanError(
+            "what does not fit cannot be simulated", "`trtbuild plan` with the same options says why"
+        )
+    gpu = planned_gpu(plan)
+    llm = plan.llms[-1]
+    if gpu is None:
+        raise PlanError(
+            "the target local is this machine's CPU, of which no published figures exist",
+            "--from-run RUN calibrates on a recorded run; or --gpu NAME --target engine",
+        )
+    constants = latency_constants()
+    system = gpu_system(
+        llm,
+        architecture=resolve(prepared.spec.models[0]).architecture,
+        gpu=gpu,
+        target=plan.target,
+        constants=constants,
+        policy=Policy(policy),
+    )
+    notes = (evidence(llm=llm, gpu=gpu, constants=constants), *prepared.notes)
+    return Deployment(plan, llm, system, notes)
