@@ -40,7 +40,8 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Fronts: ``fast``; ``paced`` (20 ms a token); ``lost``, whose engine does not exist."""
+    """Fronts: ``fast``; ``paced`` (20 ms a token), which counts prefixes; ``full``, for two requests at once;
+    ``lost``, whose engine does not exist."""
     folder = tmp_path_factory.mktemp("front")
     texts = folder / "tokenizer"
     texts.mkdir()
@@ -51,7 +52,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     (texts / "chat_template.jinja").write_text(TEMPLATE)
     repository = folder / "repository"
     write_instant_repository(repository, texts, name="fast")
-    write_instant_repository(repository, texts, name="paced", step_ms=20)
+    reuse = {"tokens_per_block": "4", "kv_tokens": "400"}
+    write_instant_repository(repository, texts, name="paced", step_ms=20, parameters=reuse)
+    write_instant_repository(
+        repository, texts, name="full", parameters={"engine_model": "fast_engine", "max_requests": "2"}
+    )
     write_instant_repository(repository, texts, name="lost", parameters={"engine_model": "nowhere"})
     with start(repository) as server:
         yield Running(server)
@@ -269,6 +274,36 @@ def test_counts_and_times_are_exported(running: Running) -> None:
     assert _value(text, 'trtbuild_ttft_seconds_count{model="fast"}') == _value(
         text, 'trtbuild_ttft_seconds_bucket{model="fast",le="+Inf"}'
     )
+
+
+def test_prompts_that_begin_alike_are_counted(running: Running) -> None:
+    for _ in range(2):
+        running.ask("paced", text_input="one two three four five six seven eight nine", max_tokens=1)
+    deadline_s = time.monotonic() + 20
+    while _value(running.metrics(), 'trtbuild_prefix_tokens_total{model="paced"}') < 8:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+
+
+def test_more_requests_than_are_planned_are_refused_until_some_end(running: Running) -> None:
+    async def run() -> str:
+        async with FrontClient(running.server.grpc_address) as client:
+            stuck = {"text_input": "a b c", "max_tokens": 9, "stream": True, "seed": FAULTS["never"]}
+            calls = [client.call(request("full", **stuck)) for _ in range(2)]
+            refusal = ""
+            for _ in range(200):  # until both are in
+                answers = [r async for r in client.stream("full", text_input="a", max_tokens=1)]
+                if refusal := answers[-1].get("error", ""):
+                    break
+            for call in calls:
+                call.cancel()
+            return refusal
+
+    assert "2 requests run or wait already; try again later" in asyncio.run(run())
+    deadline_s = time.monotonic() + 20
+    while "error" in running.ask("full", text_input="a", max_tokens=1)[-1]:
+        assert time.monotonic() < deadline_s, "the requests that were cancelled still count"
+        time.sleep(0.05)
 
 
 async def _burst(client: FrontClient, number: int, width: int, chance: random.Random) -> dict[str, int]:

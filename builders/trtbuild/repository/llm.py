@@ -137,6 +137,7 @@ def _front(context: LlmContext, name: str, sources: LlmSources) -> ModelFolder:
         "engine_vocab_size": str(llm.vocab_size),
         "tokens_per_block": str(llm.tokens_per_block if llm.kv_reuse else 0),
         "kv_tokens": str(llm.kv_tokens),
+        "max_requests": str(llm.max_batch_size * llm.instances + llm.max_queue_size),
     }
     files: dict[str, Content] = {f"1/{file}": Text(data) for file, data in model_code("llm_front").items()}
     files |= {f"1/tritontext/{file}": Text(data) for file, data in text_package().items()}
@@ -194,7 +195,6 @@ def _engine(context: LlmContext, sources: LlmSources) -> ModelFolder:
         name=name,
         origin=context.origin,
         max_batch_size=llm.max_batch_size,
-        max_queue_size=llm.max_queue_size,
         instances=llm.instances,
         inputs=rows.inputs,
         outputs=rows.outputs,
