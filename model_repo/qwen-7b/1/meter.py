@@ -54,10 +54,12 @@ class Meter:
         self.output_tokens = 0
         self.responses = 0
         self.reasons: Counter[str] = Counter()
+        self.ended_count = 0
 
     def ended(self, reason: str) -> None:
         """Counts one answer by its finish reason, or ``error``."""
         self.reasons[reason] += 1
+        self.ended_count += 1
 
     def series(self) -> list[tuple[str, dict[str, str], float]]:
         """All totals as (name, labels, value)."""

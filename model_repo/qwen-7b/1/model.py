@@ -19,6 +19,8 @@ Parameters of config.pbtxt (string values):
     tokens_per_block    of the engine's paged KV, and
     kv_tokens           how many tokens its pool holds: for counting prompts that begin as earlier ones did.
                         0: no KV reuse, not counted. Default 0
+    max_requests        how many may run and wait at once; one more is refused as UNAVAILABLE. 0: no limit.
+                        Default 0
     cancel_poll_ms      how often a request's client is asked for, at best. Default 20
     coalesce            whether tokens that wait together are sent together; false is for measuring what
                         that saves. Default true
@@ -59,6 +61,10 @@ _HELD_S = 0.002  # how long a prepared request waits for others that came with i
 _INLINE_BYTES = 4096  # a longer prompt is encoded in a thread of its own, so that others need not wait
 
 
+class _Busy(Exception):
+    """A request that could be served later."""
+
+
 class TritonPythonModel:
     """Triton's entry. Its thread takes requests; a second one calls the engine and sends."""
 
@@ -71,6 +77,7 @@ class TritonPythonModel:
         self._engine_outputs = {output["name"] for output in config["output"]} - _OWN_OUTPUTS - {*_LOG_PROBS}
         self._prefixes = SeenPrefixes.of(self._settings.tokens_per_block, self._settings.kv_tokens)
         self._meter = Meter()
+        self._taken = 0  # answers begun; only this thread counts, as only the loop's counts those that ended
         self._loop = FrontLoop(self._settings, self._meter, pb_utils)
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
         self._exporter = Exporter(self._meter, pb_utils, args["model_name"])
@@ -106,6 +113,9 @@ class TritonPythonModel:
 
     def _take(self, request: Any) -> tuple[Answer, float] | None:
         """The answer, ready for the engine, and its deadline in seconds; None if a thread prepares it."""
+        limit = self._settings.max_requests
+        if limit and self._taken - self._meter.ended_count >= limit:
+            raise _Busy(f"{limit} requests run or wait already; try again later")
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         asked = read_request(tensors)
         limit_s = self._limit_s(request, asked)
@@ -116,7 +126,9 @@ class TritonPythonModel:
         )
         if size <= _INLINE_BYTES:
             self._prepare(answer)
+            self._taken += 1
             return answer, limit_s
+        self._taken += 1
         self._loop.watch(answer, limit_s)
         self._encoders.submit(self._prepare_later, answer)
         return None
@@ -148,4 +160,6 @@ def _described(exc: Exception) -> tuple[str, str]:
     """The text for the client and the name of the error's code."""
     if isinstance(exc, TextError):
         return str(exc), "INVALID_ARG"
+    if isinstance(exc, _Busy):
+        return str(exc), "UNAVAILABLE"
     return f"the text front failed: {type(exc).__name__}: {exc}", "INTERNAL"

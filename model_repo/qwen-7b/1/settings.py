@@ -31,6 +31,7 @@ class Settings:
     seed_input: str = "seed"
     tokens_per_block: int = 0  # 0: no KV reuse
     kv_tokens: int = 0
+    max_requests: int = 0  # 0: no limit
     tokenizer_dir: str = "tokenizer"
     cancel_poll_ms: float = 20.0
     coalesce: bool = True
