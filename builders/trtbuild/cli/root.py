@@ -38,6 +38,10 @@ COMMANDS = {
     "bench": ("bench", "Put load on a server, and record what it does."),
     "runs": ("runs", "List the runs that were recorded, or show one."),
     "compare": ("runs", "Compare two runs, and say whether they differ."),
+    "sweep": ("sweep", "Find the most load that a server carries within a latency budget."),
+    "diagnose": ("diagnose", "Say what limits a server, and the next change to try."),
+    "quality": ("quality", "Compare the answers of two models, with a gate."),
+    "report": ("report", "Write runs as one HTML page."),
     "demo": ("demo", "Quickstart: build, serve, ask, read a picture, compare the ledger, stop."),
 }
 

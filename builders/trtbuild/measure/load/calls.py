@@ -64,11 +64,11 @@ async def make_caller(client: AsyncClient, flow: Flow, load: LoadSpec, *, salt: 
             f"{model.name} generates no text, and the traffic {flow.traffic[0].name} is text",
             "--traffic vision",
         )
-    sizing = Sizing() if model.kind is ModelKind.ENGINE else await _sizing(client, model)
+    sizing = Sizing() if model.kind is ModelKind.ENGINE else await prompt_sizing(client, model)
     return TextCaller(client, model, flow, load, sizing, salt)
 
 
-async def _sizing(client: AsyncClient, model: ModelDescription) -> Sizing:
+async def prompt_sizing(client: AsyncClient, model: ModelDescription) -> Sizing:
     """Words to tokens, as the server counts them; 1 to 1 where it does not tell."""
     points = []
     for number, count in enumerate(_PROBES):

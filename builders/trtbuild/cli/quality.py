@@ -1,0 +1,96 @@
+"""``trtbuild quality``: whether a candidate answers as well as a baseline; the exit code is the gate's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trtbuild.cli.console import print_json, print_table, step
+from trtbuild.cli.measured import need_extra
+from trtbuild.errors import MeasureError
+
+FAILED = 1
+
+
+@click.command("quality")
+@click.argument("baseline")
+@click.argument("candidate")
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    required=True,
+    help="Your requests: JSONL.",
+)
+@click.option("--model", metavar="NAME", help="On both; default: the only one there is.")
+@click.option("--candidate-model", metavar="NAME", help="On the candidate, where it has another name.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Of an answer."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Take the first so many requests.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="Of one prompt, to see whether it is stable.",
+)
+@click.option("--needles/--no-needles", default=True, help="Retrieval from long context, generated.")
+@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option(
+    "--gate",
+    "changes",
+    multiple=True,
+    metavar="NAME=SHARE",
+    help="Another threshold, such as next-token=0.9.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page there."
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def quality_command(
+    baseline: str, candidate: str, prompts: Path, model: str | None, candidate_model: str | None,
+    max_tokens: int,
+    limit: int | None, repeats: int, needles: bool, concurrency: int, changes: tuple[str, ...],
+    output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Ask BASELINE and CANDIDATE (repositories, or HOST:PORT of servers) the same and compare the answers.
+
+    Exit code 1 when the gate is not passed.
+    """
+    need_extra()
+    from trtbuild.measure.quality.judge import check_gate
+    from trtbuild.measure.quality.questions import read_questions
+    from trtbuild.measure.quality.run import Side, compare
+
+    gate = check_gate(_shares(changes))
+    asked = read_questions(prompts, max_tokens=max_tokens, limit=limit)
+    verdict = compare(
+        Side(baseline, model), Side(candidate, candidate_model or model), asked, gate,
+        times=repeats, with_needles=needles, concurrency=concurrency, on_step=step,
+    )  # fmt: skip
+    from trtbuild.measure.quality.page import group_rows, interval, limit_of, quality_page, word_of
+
+    if output is not None:
+        page = quality_page(verdict, title="Quality", before=baseline, after=candidate)
+        output.write_text(page, encoding="utf-8")
+    if as_json:
+        print_json(verdict.as_json())
+    else:
+        print_table(("group", "score", ">value (95 % interval)"), group_rows(verdict))
+        rows = [(one.name, interval(one.figure), limit_of(one), word_of(one)) for one in verdict.gate]
+        print_table(("gate", ">figure (95 % interval)", ">limit", ""), rows)
+        click.echo("passed" if verdict.passed else "NOT passed")
+    if not verdict.passed:
+        click.get_current_context().exit(FAILED)
+
+
+def _shares(changes: tuple[str, ...]) -> dict[str, float]:
+    found = {}
+    for change in changes:
+        name, _, value = change.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise MeasureError(f"--gate {change}: write NAME=SHARE, such as next-token=0.9") from error
+    return found

@@ -1,0 +1,48 @@
+"""``trtbuild report``: runs as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trtbuild.cli.measured import open_store, runs_option
+from trtbuild.errors import MeasureError
+
+
+@click.command("report")
+@click.argument("runs", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="report.html",
+    show_default=True,
+)
+@click.option(
+    "--budget", "budget_s", type=float, metavar="SECONDS", help="TTFT budget line; default: the run's SLO."
+)
+@click.option("--title", help="Default: the label or id of the last run.")
+@runs_option
+def report_command(
+    runs: tuple[str, ...], output: Path, budget_s: float | None, title: str | None, runs_file: Path | None
+) -> None:
+    """Write one HTML page about RUNS (default: the last one, with all runs of its series)."""
+    from importlib.util import find_spec
+
+    store = open_store(runs_file)
+    if find_spec("matplotlib") is None:
+        raise MeasureError("a report needs matplotlib", "pip install 'trtbuild[measure]'")
+    records = [store.read(name) for name in runs or ("last",)]
+    if len(records) == 1 and records[0].series is not None:
+        series = records[0].series
+        records = [store.read(one.run_id) for one in store.runs() if one.series == series]
+    from trtbuild.measure.report.page import report_page
+
+    last = records[-1]
+    page = report_page(records, title=title or f"Measurement {last.label or last.run_id}", budget_s=budget_s)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(page, encoding="utf-8")
+    click.echo(
+        f"{output}: {len(records)} run{'s' if len(records) > 1 else ''}, {len(page.encode()) / 1024:.0f} KiB"
+    )

@@ -1,0 +1,139 @@
+"""``trtbuild sweep``: the most load that a server carries within a latency budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trtbuild.cli.console import note, print_json, print_table
+from trtbuild.cli.measured import (
+    chosen_server,
+    live,
+    load_options,
+    make_flow,
+    make_load,
+    milliseconds,
+    open_store,
+    runs_option,
+    server_choice,
+    text_or_vision,
+    the_model,
+)
+from trtbuild.errors import MeasureError
+
+if TYPE_CHECKING:
+    from trtbuild.measure.sweep import Budget, Level, SweepResult
+
+METRICS = {"ttft": "ttft_s", "tpot": "tpot_s", "latency": "latency_s"}
+
+
+def make_budget(budget_s: float, metric: str, percentile: float) -> Budget:
+    """The budget that the options say."""
+    from trtbuild.measure.sweep import Budget
+
+    return Budget(budget_s, METRICS[metric], percentile / 100)
+
+
+@click.command("sweep")
+@click.option(
+    "--budget", "budget_s", type=click.FloatRange(min=0, min_open=True), required=True, metavar="SECONDS"
+)
+@click.option(
+    "--metric",
+    type=click.Choice(list(METRICS)),
+    default="ttft",
+    show_default=True,
+    help="What the budget is for.",
+)
+@click.option("--percentile", type=click.FloatRange(50, 99.9), default=95.0, show_default=True)
+@click.option(
+    "--by", type=click.Choice(["users", "rate"]), default="users", show_default=True, help="What is raised."
+)
+@click.option("--from", "start", type=float, default=1.0, show_default=True, help="First level.")
+@click.option("--to", "most", type=float, default=256.0, show_default=True, help="Highest level.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Runs that confirm the level found.",
+)
+@click.option("--model", metavar="NAME", help="Default: the only one there is.")
+@server_choice
+@load_options
+@click.option("--label", default="", help="A name to find the runs by.")
+@runs_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def sweep_command(
+    budget_s: float, metric: str, percentile: float, by: Any, start: float, most: float, repeats: int,
+    model: str | None, repo: Path | None, url: str | None, metrics: str | None, traffic: tuple[str, ...],
+    prefix_share: float, label: str, runs_file: Path | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Raise the load until the budget breaks, step back and confirm. Exit code 1 when no level meets it."""
+    if not start <= most:
+        raise click.UsageError("--from is above --to.")
+    server, store = chosen_server(repo, url, metrics), open_store(runs_file)
+    from trtbuild.measure.sweep import sweep
+
+    budget = make_budget(budget_s, metric, percentile)
+    chosen = the_model(server, model, text_or_vision(traffic))
+    load = make_load([make_flow(chosen, "closed:1", traffic, prefix_share)], options)
+    least = 1.0 if by == "users" else start / 64
+
+    def on_level(level: Level) -> None:
+        note(f"· {_sentence(level, by)}")
+
+    with live("sweep", load.duration_s) as display:
+        found = sweep(
+            server, load, budget, store, by=by, start=start, most=most, least=least, repeats=repeats,
+            label=label, on_level=on_level, on_progress=display,
+        )  # fmt: skip
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _show(found)
+    if found.safe is None:
+        figure = found.nearest.figure
+        raise MeasureError(
+            f"no level meets {found.budget}: {found.nearest.load:g} {by} comes nearest with "
+            f"{milliseconds(figure.value)} ms ({milliseconds(figure.low)} to {milliseconds(figure.high)})",
+            "a larger budget, shorter prompts or answers, or `trtbuild tune` for another configuration",
+        )
+
+
+def _sentence(level: Level, by: str) -> str:
+    figure = level.figure
+    verdict = "meets it" if level.meets else "breaks it"
+    sure = "" if level.sure else ", not surely"
+    return (
+        f"{level.load:g} {by}: {milliseconds(figure.value)} ms ({milliseconds(figure.low)} to "
+        f"{milliseconds(figure.high)}), {verdict}{sure}"
+    )
+
+
+def _show(found: SweepResult) -> None:
+    rows = [
+        (
+            f"{level.load:g}", len(level.records), milliseconds(level.figure.value),
+            f"{milliseconds(level.figure.low)}–{milliseconds(level.figure.high)}",
+            ("meets" if level.meets else "breaks") + ("" if level.sure else ", unsure"),
+            f"{level.rate('tokens_out_per_s'):.1f}", f"{level.rate('requests_per_s'):.2f}",
+            " ".join(
+                name
+                for name, one in (("safe", found.safe), ("knee", found.knee))
+                if one is not None and one.load == level.load
+            ),
+        )
+        for level in found.levels
+    ]  # fmt: skip
+    columns = (f">{found.by}", ">runs", ">ms", ">95 %", "budget", ">tokens/s", ">requests/s", "")
+    print_table(columns, rows, title=str(found.budget))
+    if found.safe is not None:
+        how = "surely" if found.safe.sure else "probably: the interval reaches over the limit"
+        top = " (the highest that was tried)" if found.safe.load == found.levels[-1].load else ""
+        click.echo(f"safe: {found.safe.load:g} {found.by}{top}, {how}; knee: {found.knee.load:g} {found.by}")
+    click.echo(
+        f"page: trtbuild report {found.levels[-1].records[-1].run_id} --budget {found.budget.limit_s:g}"
+    )

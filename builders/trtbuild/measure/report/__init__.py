@@ -1,0 +1,1 @@
+"""Runs as one HTML page: tables and vector plots, no script, no network, readable on paper."""

@@ -1,0 +1,265 @@
+"""The plots of a report. Each gives an SVG element, or None where the runs do not carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trtbuild.measure.load.sample import RequestSample
+from trtbuild.measure.metrics import LATENCIES, values_of
+from trtbuild.measure.records.record import Record
+from trtbuild.measure.report.svg import COLOURS, DASHES, MARKERS, as_svg, new_figure
+
+_GIB = 1 << 30
+_MOST_POINTS = 4000  # of a scatter
+_LINES = (  # panel of the timeline: title, series with their names
+    ("requests", (("generation", "generating"), ("waiting", "waiting"), ("pending", "in Triton's queue"))),
+    ("batch", (("scheduled", "in a step"),)),
+)
+
+
+def load_of(record: Record) -> tuple[float, str] | None:
+    """How much load a run is: users or requests a second, of its only flow."""
+    flows = record.load.get("flows", ())
+    if len(flows) != 1:
+        return None
+    shape = flows[0]["shape"]
+    if shape["kind"] == "closed":
+        return float(shape["users"]), "users at once"
+    if shape["kind"] in ("poisson", "constant"):
+        return float(shape["rate_per_s"]), "requests a second"
+    return None
+
+
+def figure(record: Record, metric: str, part: str) -> dict[str, Any]:
+    """A percentile with its interval; values None where there is none."""
+    nothing = {"value": None, "low": None, "high": None}
+    return ((record.metrics.get("all", {}).get(metric) or {}).get(part)) or nothing
+
+
+def _comparable(records: Sequence[Record]) -> tuple[list[tuple[float, Record]], str]:
+    loads = [(load_of(record), record) for record in records]
+    units = {load[1] for load, _ in loads if load is not None}
+    if len(units) != 1:
+        return [], ""
+    unit = units.pop()
+    return sorted(
+        ((load[0], record) for load, record in loads if load is not None), key=lambda item: item[0]
+    ), unit
+
+
+def against_load(records: Sequence[Record], metric: str, title: str, budget_s: float | None) -> str | None:
+    """A latency's percentiles against the load, with their intervals, and the budget as a line."""
+    points, unit = _comparable(records)
+    if len({load for load, _ in points}) < 2:
+        return None
+    drawing = new_figure()
+    axes = drawing.add_subplot()
+    for number, part in enumerate(("p50", "p95", "p99")):
+        known = [(load, figure(record, metric, part)) for load, record in points]
+        known = [(load, data) for load, data in known if data["value"] is not None]
+        if not known:
+            continue
+        x = [load for load, _ in known]
+        y = np.array([1e3 * data["value"] for _, data in known])
+        spread = [
+            [max(0.0, value - 1e3 * data["low"]) for value, (_, data) in zip(y, known, strict=True)],
+            [max(0.0, 1e3 * data["high"] - value) for value, (_, data) in zip(y, known, strict=True)],
+        ]
+        axes.errorbar(
+            x, y, yerr=spread, label=part.upper(), color=COLOURS[number], marker=MARKERS[number],
+            linestyle=DASHES[number], capsize=3, markersize=4,
+        )  # fmt: skip
+    if budget_s is not None:
+        axes.axhline(1e3 * budget_s, color="#000000", linewidth=1)
+        axes.annotate(
+            f"budget {1e3 * budget_s:g} ms", (1, 1e3 * budget_s), xycoords=("axes fraction", "data"),
+            xytext=(-4, 3), textcoords="offset points", ha="right",
+        )  # fmt: skip
+    axes.set_xlabel(unit)
+    axes.set_ylabel(f"{title}, ms")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    return as_svg(drawing, f"load-{metric}", f"{title} against {unit}")
+
+
+def throughput_latency(records: Sequence[Record]) -> str | None:
+    """Output tokens a second against the end-to-end latency, a point a level."""
+    points, unit = _comparable(records)
+    rows = []
+    for load, record in points:
+        rate = (record.metrics.get("all", {}).get("tokens_out_per_s") or {}).get("value")
+        latency_s = figure(record, "latency_s", "p50")["value"]
+        if rate and latency_s is not None:
+            rows.append((load, rate, 1e3 * latency_s))
+    if len({load for load, _, _ in rows}) < 2:
+        return None
+    drawing = new_figure()
+    axes = drawing.add_subplot()
+    axes.plot([row[2] for row in rows], [row[1] for row in rows], color=COLOURS[0], marker="o", markersize=4)
+    for load, rate, latency_ms in rows:
+        axes.annotate(
+            f"{load:g}", (latency_ms, rate), xytext=(5, -10), textcoords="offset points", fontsize=8
+        )
+    axes.set_xlabel("end-to-end latency P50, ms")
+    axes.set_ylabel("output tokens a second")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.set_title(f"points: {unit}", fontsize=9, loc="left")
+    return as_svg(drawing, "throughput", "Throughput against latency")
+
+
+def distributions(record: Record) -> str | None:
+    """Cumulative distributions of the latencies, a line a traffic class."""
+    measured = [one for one in record.measured() if one.outcome == "ok"]
+    classes = list(dict.fromkeys(one.traffic for one in measured))
+    shown = [metric for metric in LATENCIES if metric.name in ("ttft_s", "tpot_s", "latency_s")]
+    data = {
+        metric: [
+            (name, values_of(metric, [one for one in measured if one.traffic == name])) for name in classes
+        ]
+        for metric in shown
+    }
+    data = {metric: rows for metric, rows in data.items() if any(values for _, values in rows)}
+    if not data:
+        return None
+    drawing = new_figure(height_in=2.8)
+    for number, (metric, rows) in enumerate(data.items()):
+        axes = drawing.add_subplot(1, len(data), number + 1)
+        for index, (name, values) in enumerate(rows):
+            if values:
+                ordered = 1e3 * np.sort(values)
+                share = np.arange(1, len(ordered) + 1) / len(ordered)
+                axes.step(
+                    ordered, share, where="post", label=name, color=COLOURS[index % len(COLOURS)],
+                    linestyle=DASHES[index % len(DASHES)],
+                )  # fmt: skip
+        axes.set_title(metric.title, fontsize=9)
+        axes.set_xlabel("ms")
+        axes.set_ylim(0, 1.02)
+        if number == 0:
+            axes.set_ylabel("share of requests")
+        if len(rows) > 1 and number == 0:
+            axes.legend(fontsize=8)
+    return as_svg(drawing, f"distribution-{record.run_id}", "Latency distributions")
+
+
+def timeline(record: Record) -> str | None:
+    """Queue, batch, KV use and CPU or GPU over time, with each request's TTFT above."""
+    series = _series(record)
+    panels = [
+        (title, [(key, label) for key, label in lines if any(name == key for _, name in series)])
+        for title, lines in _LINES
+    ]
+    panels = [(title, lines) for title, lines in panels if lines]
+    kv = any(name == "kv_used" for _, name in series)
+    busy = any(name in ("cpu_cores", "gpu_busy") for _, name in series)
+    count = 1 + len(panels) + kv + busy
+    drawing = new_figure(height_in=1.0 + 1.25 * count)
+    axes = drawing.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+    _scatter(axes[0], record.requests)
+    row = 1
+    for title, lines in panels:
+        _draw_series(axes[row], series, dict(lines))
+        axes[row].set_ylabel(title)
+        row += 1
+    if kv:
+        _draw_kv(axes[row], series)
+        row += 1
+    if busy:
+        _draw_series(axes[row], series, {"cpu_cores": "CPU cores", "gpu_busy": "GPU"}, with_model=True)
+        axes[row].set_ylabel("busy")
+    begin_s, end_s = record.window_s
+    for axis in axes:
+        axis.axvspan(0, begin_s, color="#000000", alpha=0.06, linewidth=0)
+        axis.set_xlim(0, max(record.duration_s, end_s))
+    axes[-1].set_xlabel("seconds; grey: warm-up, which counts in nothing")
+    return as_svg(drawing, f"timeline-{record.run_id}", "Timeline of requests, queue, batch and KV cache")
+
+
+def _series(record: Record) -> dict[tuple[str, str], tuple[list[float], list[float]]]:
+    found: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+    for t_s, model, name, value in record.timeline:
+        times, values = found.setdefault((model, name), ([], []))
+        times.append(t_s)
+        values.append(value)
+    return found
+
+
+def _scatter(axes: Any, requests: Sequence[RequestSample]) -> None:
+    step = max(1, len(requests) // _MOST_POINTS)
+    for number, name in enumerate(dict.fromkeys(one.traffic for one in requests)):
+        points = [
+            (one.intended_s, 1e3 * (one.ttft_s if one.kind == "text" else one.latency_s or 0.0))
+            for one in requests[::step]
+            if one.traffic == name and one.ttft_s is not None
+        ]
+        if points:
+            x, y = zip(*points, strict=True)
+            axes.plot(
+                x, y, MARKERS[number % len(MARKERS)], markersize=2.5, alpha=0.6, label=name,
+                color=COLOURS[number % len(COLOURS)],
+            )  # fmt: skip
+    failed = [one.intended_s for one in requests if one.outcome not in ("ok", "unfinished")]
+    if failed:
+        axes.plot(failed, [0] * len(failed), "x", color=COLOURS[1], markersize=4, label="failed")
+    axes.set_ylabel("TTFT, ms")
+    axes.set_ylim(bottom=0)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, loc="upper right", ncols=4)
+
+
+def _draw_series(axes: Any, series: Any, names: dict[str, str], *, with_model: bool = False) -> None:
+    number = 0
+    for (model, name), (times, values) in series.items():
+        if name in names and (with_model or any(values)):
+            label = f"{names[name]} {model or 'tritonserver'}" if with_model else names[name]
+            axes.plot(
+                times, values, label=label, color=COLOURS[number % len(COLOURS)],
+                linestyle=DASHES[number % len(DASHES)], linewidth=1.2,
+            )  # fmt: skip
+            number += 1
+    axes.set_ylim(bottom=0)
+    if number:
+        axes.legend(fontsize=7, loc="upper right", ncols=3)
+
+
+def _draw_kv(axes: Any, series: Any) -> None:
+    for number, ((model, name), (times, values)) in enumerate(series.items()):
+        most = series.get((model, "kv_max"), ([], [0.0]))[1][-1]
+        if name == "kv_used" and most:
+            color = COLOURS[number % len(COLOURS)]
+            axes.fill_between(
+                times, [100 * value / most for value in values], step="post", alpha=0.4, color=color
+            )
+    axes.set_ylabel("KV used, %")
+    axes.set_ylim(0, 100)
+
+
+def ledger(plan: dict[str, Any]) -> str | None:
+    """The plan's memory account as one bar."""
+    items = [(row["item"], row["bytes"]) for row in plan.get("ledger", ()) if row["bytes"] > 0]
+    if not items:
+        return None
+    if plan.get("free_bytes", 0) > 0:
+        items.append(("free", plan["free_bytes"]))
+    drawing = new_figure(height_in=1.3 + 0.16 * len(items))
+    axes = drawing.add_subplot()
+    left = 0.0
+    for number, (name, size_bytes) in enumerate(items):
+        width = size_bytes / _GIB
+        free = name == "free"
+        axes.barh(
+            0, width, left=left, height=0.6, edgecolor="#000000", linewidth=0.5,
+            label=f"{name}: {width:.2f} GiB",
+            color="#ffffff" if free else COLOURS[number % len(COLOURS)],
+            hatch=("", "//", "..")[number // len(COLOURS) % 3],
+        )  # fmt: skip
+        left += width
+    axes.set_yticks([])
+    axes.set_xlabel(f"GiB of {plan['gpu']['name']}")
+    axes.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.35))
+    axes.grid(visible=False)
+    return as_svg(drawing, "ledger", "Memory ledger of the plan")

@@ -1,0 +1,118 @@
+"""The search for the safe level, on servers whose latency is a formula, and once on a fake Triton."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.measure.test_records import LOAD, record
+
+from tritonstream.testing import FakeModel, FakeTriton
+from trtbuild.cli import run
+from trtbuild.measure.sweep import Budget, find_safe
+
+BUDGET = Budget(0.8, quantile=0.95)
+
+
+def formula(latency_s, noise=0.0):
+    """Measures a level as ``latency_s(load)``, with noise between and within runs."""
+    runs = []
+
+    def measure(level):
+        rng = np.random.default_rng(len(runs))
+        between = 1 + noise * rng.standard_normal()
+        made = record(latency_s(level.load) * between * rng.uniform(0.98, 1.02, 90), load=LOAD)
+        runs.append(level.load)
+        level.records.append(made)
+
+    return measure, runs
+
+
+@settings(max_examples=12)
+@given(st.integers(1, 200))
+def test_the_highest_level_that_meets_is_found_by_bisection(limit):
+    # 0.8 s is reached a little above `limit` users
+    measure, runs = formula(lambda users: 0.78 * users / (limit + 0.0))
+    found = find_safe(measure, BUDGET, by="users", start=1, most=256)
+    assert found.safe is not None
+    assert found.safe.load == pytest.approx(limit, abs=1)
+    assert len(found.safe.records) == 3
+    assert len(set(runs)) <= 2 * 8 + 1  # doublings and halvings up to 256
+
+
+def test_a_level_that_does_not_hold_is_stepped_back_from():
+    calls = {}
+
+    def measure(level):
+        calls[level.load] = calls.get(level.load, 0) + 1
+        value = 0.7 if level.load < 6 or (calls[level.load] == 1 and level.load == 6) else 1.4
+        level.records.append(record(np.full(90, value), load=LOAD))
+
+    found = find_safe(measure, BUDGET, by="users", start=1, most=16)
+    assert found.safe.load == 5
+    assert calls[6] == 2
+
+
+def test_a_budget_that_nothing_meets_shows_the_nearest():
+    measure, _ = formula(lambda users: 1.0 + users)
+    found = find_safe(measure, BUDGET, by="users", start=8, most=64)
+    assert found.safe is None
+    assert found.nearest.load == 1
+
+
+def test_a_budget_that_everything_meets_stops_at_the_highest():
+    measure, _ = formula(lambda users: 0.1)
+    found = find_safe(measure, BUDGET, by="users", start=1, most=32)
+    assert found.safe.load == 32
+
+
+def test_a_rate_is_found_to_a_tenth():
+    measure, _ = formula(lambda rate: 0.8 * rate / 7.3)
+    found = find_safe(measure, BUDGET, by="rate", start=1, most=64, least=1 / 64)
+    assert 7.3 / 1.15 <= found.safe.load <= 7.3
+
+
+def test_how_sure_it_is():
+    measure, _ = formula(lambda users: 0.4 if users < 4 else 2.0)
+    found = find_safe(measure, BUDGET, by="users", start=1, most=8)
+    assert found.safe.sure
+    close, _ = formula(lambda users: 0.786)  # P95 of ±2 % around it is 0.8008 at most
+    near = find_safe(close, BUDGET, by="users", start=1, most=1)
+    assert not near.levels[0].sure
+
+
+@pytest.mark.slow
+def test_the_command_finds_where_a_server_of_three_places_breaks(tmp_path, capsys):
+    """Three requests are served at once, 40 ms each to the first token; the fourth waits for a place."""
+    import threading
+    import time
+
+    places = threading.Semaphore(3)
+
+    def reply(inputs):
+        with places:
+            time.sleep(0.02)  # the fake asks twice for each answer
+        return [" w"] * 2
+
+    with FakeTriton({"llm": FakeModel(reply=reply)}) as fake:
+        args = (
+            "--url",
+            fake.url,
+            "--model",
+            "llm",
+            "--traffic",
+            "8/2",
+            "--duration",
+            "1.5",
+            "--warmup",
+            "0.2",
+        )
+        fixed = ("--runs", str(tmp_path / "r.sqlite"), "--repeats", "2", "--percentile", "50")
+        code = run(("sweep", "--budget", "0.08", "--to", "24", *args, *fixed))
+        shown = capsys.readouterr()
+        assert code == 0
+        assert "safe:" in shown.out
+        code = run(("sweep", "--budget", "0.001", "--to", "4", *args, *fixed))
+        assert code == 1
+        assert "no level meets TTFT P50 ≤ 1 ms: 1 users comes nearest" in capsys.readouterr().err
