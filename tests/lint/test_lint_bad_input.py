@@ -8,9 +8,9 @@ import stat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.lint_repo import found, only, write
+from tests.support.lint_repo import found, line_of, nvidia, only, write
 
-from trtbuild.lint.pbtxt import Kind, PbtxtError, parse
+from trtbuild.lint.pbtxt import Kind, PbtxtError, parse, whole_number
 from trtbuild.lint.run import lint
 
 GOOD = 'name: "m"\nbackend: "python"\nmax_batch_size: 8\n'
@@ -141,6 +141,75 @@ def test_a_folder_that_is_no_model_and_a_name_with_a_newline(tmp_path):
 def test_a_mistake_is_told_where_it_stands(tmp_path, text, rule, line):
     write(tmp_path, "m", text, {"1/model.py": ""})
     assert (rule, "m/config.pbtxt", line) in found(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("max_batch_size: " + "9" * 6000, "wrong-type"),  # Python reads at most 4300 digits
+        ("max_batch_size: 0x" + "f" * 6000, "wrong-type"),
+        ("max_batch_size: 1e999", "wrong-type"),
+        ("instance_group [ { count: " + "9" * 6000 + " } ]", "wrong-type"),
+        ("input [ { name: 'a' data_type: 999 dims: [ 1 ] } ]", "wrong-type"),
+        ("input [ { name: 'a' data_type: -1 dims: [ 1 ] } ]", "wrong-type"),
+        ("{" * 5000, "syntax"),
+        ("a { " * 5000, "syntax"),
+    ],
+)
+def test_what_is_far_too_large_is_one_short_finding(tmp_path, text, rule):
+    write(tmp_path, "m", f'backend: "python"\n{text}\n', {"1/model.py": ""})
+    finding = only(tmp_path)
+    assert (finding.rule, finding.place.line) == (rule, 2)
+    assert len(finding.found) < 700
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("max_tokens_in_paged_kv_cache", "²³", "number-value"),  # digits for str.isdigit, not for int
+        ("max_tokens_in_paged_kv_cache", "٣", "number-value"),
+        ("gpu_device_ids", "٠", "device-groups"),
+        ("max_beam_width", "9" * 6000, None),
+        ("kv_cache_free_gpu_mem_fraction", "1e-999", "number-value"),
+        ("gpt_model_path", "a/" * 5000 + "1", None),
+        ("gpt_model_path", "x\\000y", None),
+    ],
+)
+def test_strange_values_of_an_engine_are_told_or_left(tmp_path, key, value, rule):
+    repo = nvidia(tmp_path, "0.19.0", values={key: value})
+    assert [found_rule for found_rule, _, _ in found(repo)] == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 0),
+        ("[" * 100_000, 1),
+        ('{"version": 5, "pretrained_config": [1], "build_config": "x"}', 0),
+        ('{"version": "0.19.0", "pretrained_config": {"mapping": {"tp_size": 1e400, "pp_size": "2"}}}', 1),
+        ('{"build_config": {"plugin_config": null, "max_batch_size": ' + "9" * 5000 + "}}", 1),
+    ],
+)
+def test_an_engines_config_of_any_shape_is_one_finding(tmp_path, text, line):
+    repo = nvidia(tmp_path, "0.19.0", values={"gpt_model_path": "tensorrt_llm/1"})
+    (repo / "tensorrt_llm" / "1" / "config.json").write_text(text)
+    finding = only(repo)
+    assert finding.rule == "engine-files"
+    assert finding.place.line in (line, line_of(repo / "tensorrt_llm" / "config.pbtxt", "tensorrt_llm/1"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"interface": 5, "plan": []}', "[" * 100_000, "\x00"])
+def test_a_stamp_that_cannot_be_read(tmp_path, text):
+    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": ""})
+    (tmp_path / "trtbuild.json").write_text(text)
+    assert found(tmp_path) == [("stamp", "trtbuild.json", 0)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(alphabet="09.-+exXfFaé²٣,; ", max_size=12))
+def test_any_text_is_a_number_or_none(text):
+    number = whole_number(text)
+    assert number is None or (int(text, 16 if "x" in text.lower() else 10) == number)
 
 
 def test_a_type_of_another_library_is_known(tmp_path):

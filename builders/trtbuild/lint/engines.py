@@ -84,7 +84,7 @@ def locate(root: Path, path: str) -> Path | None:
         return None
     pure = PurePosixPath(path)
     candidates = [Path(path)] if pure.is_absolute() else [root / path, root.parent / path]
-    if len(pure.parts) >= 2 and pure.parts[-1].isdigit():
+    if len(pure.parts) >= 2 and pure.parts[-1].isdecimal():
         candidates.append(root / pure.parts[-2] / pure.parts[-1])
     return next((candidate for candidate in candidates if os.path.isdir(candidate)), None)  # noqa: PTH112
 

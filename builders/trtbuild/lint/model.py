@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from trtbuild.lint.findings import Found, Place
-from trtbuild.lint.pbtxt import Field, Message
+from trtbuild.lint.pbtxt import Field, Message, whole_number
 from trtbuild.lint.schema import Misfit, misfits
 
 CONFIG = "config.pbtxt"
+_VERSION = re.compile(r"0|[1-9][0-9]{0,18}")
 _PLATFORMS = {
     "tensorrt_plan": "tensorrt",
     "onnxruntime_onnx": "onnxruntime",
@@ -34,6 +36,11 @@ class Parameter:
     def is_set(self) -> bool:
         """Whether there is a value: an empty one and a template's ``${…}`` are read as "not given"."""
         return bool(self.value.strip()) and "${" not in self.value
+
+    @property
+    def number(self) -> int | None:
+        """The whole number that the value is, if it is one."""
+        return whole_number(self.value)
 
 
 @dataclass(frozen=True)
@@ -83,10 +90,9 @@ class ModelFolder:
 
     def number(self, path: str, default: int = 0) -> int:
         """A whole number at a dotted path; ``default`` where it is missing or no number."""
-        try:
-            return int(self.text(path, str(default)), 0)
-        except ValueError:
-            return default
+        found = self.config.get(path) if self.config else None
+        value = found.number if found is not None else None
+        return default if value is None else value
 
     @cached_property
     def backend(self) -> str:
@@ -106,7 +112,8 @@ class ModelFolder:
         """Instances of all groups; a group without a count has one."""
         groups = self.all("instance_group")
         counts = [group.message.get("count") for group in groups if group.message]
-        return sum(int(count.text) if count and count.text.isdigit() else 1 for count in counts) or 1
+        numbers = [count.number if count is not None else None for count in counts]
+        return sum(1 if number is None or number < 0 else number for number in numbers) or 1
 
     def all(self, name: str) -> list[Field]:
         """Every top field called ``name``."""
@@ -127,7 +134,7 @@ class ModelFolder:
                 continue
             name, dtype = entry.message.get("name"), entry.message.get("data_type")
             optional = entry.message.get("optional")
-            dims = tuple(int(item.text) for item in entry.message.all("dims") if _is_whole(item.text))
+            dims = tuple(item.number for item in entry.message.all("dims") if item.number is not None)
             is_optional = optional is not None and optional.text.lower() in ("true", "t", "1")
             found.append(
                 Tensor(
@@ -161,7 +168,7 @@ class ModelFolder:
     @property
     def numbered(self) -> tuple[str, ...]:
         """Of these, those that Triton takes: whole numbers without a leading zero."""
-        return tuple(name for name in self.versions if name.isdigit() and (name == "0" or name[0] != "0"))
+        return tuple(name for name in self.versions if _VERSION.fullmatch(name))
 
     def files(self, pattern: str) -> Iterator[Path]:
         """Files below the folder that match, links that lead out or round in circles left out."""
@@ -184,10 +191,6 @@ def can_be_followed(entry: os.DirEntry[str]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_whole(text: str) -> bool:
-    return text.lstrip("-").isdigit()
 
 
 def lost_links(folder: Path) -> list[str]:

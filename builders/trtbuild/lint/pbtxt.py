@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+# Longer ones fit no field of a config; Python refuses to read more than 4300 digits.
+_WHOLE = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]{1,15})|([0-9]{1,18}))")
 MAX_DEPTH = 100  # nesting; a real config has about 6
 
 
@@ -42,6 +44,15 @@ class PbtxtError(Exception):
         self.key = key
 
 
+def whole_number(text: str) -> int | None:
+    """The number that a text is, decimal or hexadecimal; None where it is none, or one that fits no field."""
+    match = _WHOLE.fullmatch(text)
+    if match is None:
+        return None
+    value = int(match[2], 16) if match[2] else int(match[3])
+    return -value if match[1] == "-" else value
+
+
 @dataclass(slots=True)
 class Field:
     """One ``name: value``; a list ``name: [a, b]`` gives one Field per element."""
@@ -52,6 +63,11 @@ class Field:
     line: int
     column: int
     message: Message | None = None
+
+    @property
+    def number(self) -> int | None:
+        """The whole number that the value is, if it is one."""
+        return whole_number(self.text)
 
 
 @dataclass(slots=True)

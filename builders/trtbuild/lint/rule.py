@@ -21,6 +21,7 @@ from trtbuild.lint.findings import Found, LintFinding, Severity
 if TYPE_CHECKING:
     from trtbuild.lint.repository import LintRepository
 
+_LONGEST = 600  # characters of a message
 Check = Callable[["LintRepository"], Iterator[Found]]
 
 
@@ -41,11 +42,16 @@ class Rule:
                 self.id,
                 found.severity or self.severity,
                 found.place,
-                found.found,
+                _short(found.found),
                 found.why,
                 found.remedy,
                 found.edit,
             )
+
+
+def _short(text: str) -> str:
+    """What was found without the middle of a value of thousands of characters."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
 @cache

@@ -7,6 +7,7 @@ its key, what stands there, and what belongs there.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -157,7 +158,7 @@ def _scalar_problem(field: Field, definition: Any) -> tuple[str, str] | None:
         return None if field.kind is Kind.STRING else (wanted, f'write {field.name}: "{field.text}"')
     if kind == definition.CPPTYPE_ENUM:
         names = list(definition.enum_type.values_by_name)
-        if field.kind is Kind.NUMBER or field.text in names:
+        if field.text in names or field.number in definition.enum_type.values_by_number:
             return None
         meant = enum_meant(field.text, names)
         return wanted, f"did you mean {meant}?" if meant else f"one of {', '.join(names)}"
@@ -186,6 +187,7 @@ _DTYPES = {
     "BYTE": "TYPE_UINT8",
 }  # fmt: skip
 
+_DIGITS = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
 _RANGES = {
     "INT32": (-(2**31), 2**31 - 1),
     "INT64": (-(2**63), 2**63 - 1),
@@ -208,15 +210,13 @@ def _number_problem(field: Field, definition: Any) -> tuple[str, str] | None:
     for name, (low, high) in _RANGES.items():
         if definition.cpp_type != getattr(definition, f"CPPTYPE_{name}"):
             continue
-        try:
-            value = int(field.text, 16 if "x" in field.text.lower() else 10)
-        except ValueError:
-            return _wanted(
-                definition
-            ), f"write a whole number, such as {field.name}: {math.trunc(float(field.text.rstrip('fF')))}"
-        return (
-            None if low <= value <= high else (f"a number from {low} to {high}", "choose one in that range")
-        )
+        value = field.number
+        if value is None and not _DIGITS.fullmatch(field.text):
+            near = float(field.text.rstrip("fF"))
+            example = math.trunc(near) if low <= near <= high else 8
+            return _wanted(definition), f"write a whole number, such as {field.name}: {example}"
+        fits = value is not None and low <= value <= high
+        return None if fits else (f"a number from {low} to {high}", "choose one in that range")
     return None
 
 

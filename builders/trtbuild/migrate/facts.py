@@ -154,8 +154,8 @@ def _word(files: EngineFiles | None, section: str, key: str) -> tuple[str, Place
 
 def _field(model: ModelFolder, path: str) -> Number | None:
     found = model.config.get(path) if model.config is not None else None
-    good = found is not None and found.text.isdigit() and int(found.text) > 0
-    return Number(int(found.text), model.at(found)) if found is not None and good else None
+    value = found.number if found is not None else None
+    return Number(value, model.at(found)) if value is not None and value > 0 else None
 
 
 def _set(model: ModelFolder, key: str) -> Parameter | None:
@@ -165,9 +165,10 @@ def _set(model: ModelFolder, key: str) -> Parameter | None:
 
 def _whole(model: ModelFolder, key: str) -> Number | None:
     parameter = _set(model, key)
-    if parameter is None or not parameter.value.isdigit() or int(parameter.value) == 0:
+    value = parameter.number if parameter is not None else None
+    if parameter is None or value is None or value <= 0:
         return None
-    return Number(int(parameter.value), model.at(parameter.place))
+    return Number(value, model.at(parameter.place))
 
 
 def _share(model: ModelFolder, key: str) -> tuple[float, Place] | None:

@@ -19,9 +19,9 @@ def check(repository: LintRepository) -> Iterator[Found]:
     """max_batch_size against the batcher's settings."""
     for model in repository.readable:
         size = model.config.get("max_batch_size") if model.config else None
-        if size is None or not size.text.lstrip("-").isdigit():
+        if size is None or size.number is None:
             continue
-        if int(size.text) < 0:
+        if size.number < 0:
             yield Found(
                 model.at(size),
                 f"max_batch_size is {size.text}",
@@ -29,7 +29,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 "0 means that the model takes no batches",
             )
             continue
-        yield from _preferred(model, int(size.text))
+        yield from _preferred(model, size.number)
 
 
 def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
@@ -37,7 +37,7 @@ def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
     if batching is None or batching.message is None:
         return
     for preferred in batching.message.all("preferred_batch_size"):
-        if preferred.text.lstrip("-").isdigit() and not 0 < int(preferred.text) <= max(largest, 0):
+        if preferred.number is not None and not 0 < preferred.number <= max(largest, 0):
             yield Found(
                 model.at(preferred),
                 f"preferred_batch_size {preferred.text} with max_batch_size {largest}",
@@ -48,13 +48,8 @@ def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
             )
             return
     levels, default = batching.message.get("priority_levels"), batching.message.get("default_priority_level")
-    if (
-        levels
-        and default
-        and default.text.isdigit()
-        and levels.text.isdigit()
-        and int(default.text) > int(levels.text)
-    ):
+    default_level = default.number if default is not None else None
+    if levels is not None and default is not None and (default_level or 0) > (levels.number or 0):
         yield Found(
             model.at(default),
             f"default_priority_level {default.text} with {levels.text} priority_levels",

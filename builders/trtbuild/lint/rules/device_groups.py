@@ -16,7 +16,7 @@ from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine, is_engine, is_llmapi
 
 SEVERITY = "error"
-_FORM = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
+_FORM = re.compile(r"[0-9]+(,[0-9]+)*(;[0-9]+(,[0-9]+)*)*")
 
 
 def check(repository: LintRepository) -> Iterator[Found]:

@@ -75,7 +75,7 @@ def _kv(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
 
 def _decoding(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
     beams, built = model.parameters.get("max_beam_width"), files.number("build_config.max_beam_width")
-    if beams is not None and beams.value.isdigit() and built is not None and int(beams.value) > built:
+    if beams is not None and beams.number is not None and built is not None and beams.number > built:
         yield Found(
             model.at(beams.place),
             f"max_beam_width is {beams.value}, and the engine was built for {built}",

@@ -37,7 +37,7 @@ def _engine(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
         model.config.get("max_batch_size") if model.config else None,
         files.number("build_config.max_batch_size"),
     )
-    if size is not None and size.text.isdigit() and built is not None and int(size.text) > built:
+    if size is not None and size.number is not None and built is not None and size.number > built:
         yield Found(
             model.at(size),
             f"max_batch_size is {size.text}, and the engine was built for {built}",
@@ -49,7 +49,8 @@ def _engine(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
         model.parameters.get("max_tokens_in_paged_kv_cache"),
         files.number("build_config.max_seq_len"),
     )
-    if pool is not None and pool.value.isdigit() and longest is not None and 0 < int(pool.value) < longest:
+    tokens = pool.number if pool is not None else None
+    if pool is not None and tokens is not None and longest is not None and 0 < tokens < longest:
         yield Found(
             model.at(pool.place),
             f"max_tokens_in_paged_kv_cache is {pool.value}, and one sequence of the engine has up "
@@ -61,7 +62,7 @@ def _engine(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
 
 def _front(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
     own, built = model.parameters.get("max_seq_len"), files.number("build_config.max_seq_len")
-    if own is not None and own.value.isdigit() and built is not None and int(own.value) > built:
+    if own is not None and own.number is not None and built is not None and own.number > built:
         yield Found(
             model.at(own.place),
             f"max_seq_len is {own.value}, and the engine was built for {built} tokens",

@@ -68,7 +68,7 @@ def _versions(repository: LintRepository, ensemble: ModelFolder) -> Iterator[Fou
         if (
             model is not None
             and wanted is not None
-            and wanted.text.isdigit()
+            and wanted.text.isdecimal()
             and model.numbered
             and wanted.text not in model.numbered
         ):

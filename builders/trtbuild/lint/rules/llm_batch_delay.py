@@ -22,10 +22,10 @@ def check(repository: LintRepository) -> Iterator[Found]:
         if not (is_llm(model) or is_bls(model) or is_preprocessing(model) or is_postprocessing(model)):
             continue
         delay = model.config.get("dynamic_batching.max_queue_delay_microseconds") if model.config else None
-        if delay is not None and delay.text.isdigit() and int(delay.text) > _HARMLESS_US:
+        if delay is not None and delay.number is not None and delay.number > _HARMLESS_US:
             yield Found(
                 model.at(delay),
-                f"max_queue_delay_microseconds is {delay.text} ({int(delay.text) / 1000:g} ms)",
+                f"max_queue_delay_microseconds is {delay.text} ({delay.number / 1000:g} ms)",
                 "in-flight batching needs no waiting: every request's first token comes that much later",
                 "set it to 0",
             )

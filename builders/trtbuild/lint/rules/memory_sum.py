@@ -56,8 +56,9 @@ def _kv_bytes(model: ModelFolder, files: EngineFiles) -> int:
         files.number(f"pretrained_config.{key}") for key in ("num_hidden_layers", "num_key_value_heads")
     )
     width = files.number("pretrained_config.head_size")
-    if cap is None or not cap.value.isdigit() or not layers or not heads or not width:
+    tokens = cap.number if cap is not None else None
+    if not tokens or tokens < 0 or not layers or not heads or not width:
         return 0
     algorithm = str(files.get("pretrained_config.quantization.kv_cache_quant_algo") or "").upper()
     local_heads = -(-heads // files.world_size)
-    return 2 * layers * local_heads * width * _KV_BYTES.get(algorithm, 2) * int(cap.value)  # 2: key and value
+    return 2 * layers * local_heads * width * _KV_BYTES.get(algorithm, 2) * tokens  # 2: key and value

@@ -30,9 +30,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
     """Version folders with files, but without the backend's."""
     for model in repository.readable:
         wanted = _wanted(model)
-        for version in model.versions if wanted else ():
-            if not version.isdigit():
-                continue
+        for version in model.numbered if wanted else ():
             try:
                 names = {
                     entry.name for entry in (model.path / version).iterdir() if not _is_placeholder(entry)

@@ -30,7 +30,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
     for model in repository.models.values():
         if model.config is not None or model.problem is not None:
             continue
-        numbered = [version for version in model.versions if version.isdigit()]
+        numbered = model.numbered
         if any((model.path / version / name).exists() for version in numbered for name in _COMPLETED):
             continue
         if (model.path / "configs").is_dir() or (numbered and "." in model.name.strip(".")):

@@ -16,9 +16,9 @@ from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_engine, is_llmapi
 
 SEVERITY = "error"
-_WHOLE = re.compile(r"[+-]?\d+")
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_COMMA = re.compile(r"(\d+),(\d+)")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_COMMA = re.compile(r"([0-9]+),([0-9]+)")
 
 
 def check(repository: LintRepository) -> Iterator[Found]:
@@ -45,7 +45,7 @@ def _whole(model: ModelFolder, parameter: Parameter) -> Iterator[Found]:
             'write digits only, such as string_value: "4096"',
             edit=_stripped(model, parameter, _WHOLE),
         )
-    elif int(value) < 0:
+    elif value.startswith("-") and value.strip("-0"):
         yield Found(
             model.at(parameter.place),
             f"parameter {parameter.key} is {value}",

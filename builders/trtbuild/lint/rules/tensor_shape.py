@@ -29,7 +29,7 @@ def _tensor(model: ModelFolder, tensor: Message) -> Iterator[Found]:
     label = name.text if name else "a tensor without a name"
     dims = tensor.all("dims")
     for item in dims:
-        if item.text.lstrip("-").isdigit() and (int(item.text) < -1 or int(item.text) == 0):
+        if item.number is not None and (item.number < -1 or item.number == 0):
             yield Found(
                 model.at(item),
                 f"{label} has a dimension of {item.text}",
@@ -40,8 +40,8 @@ def _tensor(model: ModelFolder, tensor: Message) -> Iterator[Found]:
     shape = tensor.get("reshape")
     if shape is None or shape.message is None:
         return
-    outer = [int(item.text) for item in dims if item.text.lstrip("-").isdigit()]
-    inner = [int(item.text) for item in shape.message.all("shape") if item.text.lstrip("-").isdigit()]
+    outer = [item.number for item in dims if item.number is not None]
+    inner = [item.number for item in shape.message.all("shape") if item.number is not None]
     if -1 not in (*outer, *inner) and outer and prod(outer) != prod(inner):
         yield Found(
             model.at(shape),

@@ -51,7 +51,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
 
 
 def _front(repository: LintRepository, model: ModelFolder) -> Iterator[Found]:
-    for version in (version for version in model.versions if version.isdigit()):
+    for version in model.numbered:
         folder = (
             model.path / version / model.parameters["tokenizer_dir"].value
             if "tokenizer_dir" in model.parameters
