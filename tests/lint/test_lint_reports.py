@@ -169,6 +169,14 @@ PARAMETERS = [
     ("A8", "enable_chunked_context", "maybe", "bool-value", None),
     ("A8", "batch_scheduler_policy", "max_utilisation", "choice-value", None),
     ("A8", "gpt_model_type", "Inflight_Fused_Batching", "choice-value", "inflight_fused_batching"),
+    (
+        "A4",
+        "gpu_device_ids",
+        r"0\\\\,1",
+        "device-groups",
+        None,
+    ),  # escaped once too often for fill_template.py
+    ("A4", "gpt_model_path", "", "missing-parameter", None),  # s3://bucket/x, cut at its colon
     ("G5", "gpu_device_ids", "0;1", "device-groups", None),
     ("G5", "gpu_device_ids", "0:1", "device-groups", None),
     ("G5", "gpu_device_ids", "0,0", "device-groups", None),
@@ -219,6 +227,42 @@ def test_a_pool_that_holds_no_whole_sequence(tmp_path):
     )
 
 
+def test_a_front_that_promises_more_than_its_engine_takes(tmp_path):
+    """A14: a prompt of 5056 tokens before an engine for 4096 in all."""
+    repo = nvidia(tmp_path, "0.19.0", values=HERE)
+    engine(repo)
+    path = write(
+        repo,
+        "front",
+        'backend: "python"\n' + parameter("engine_model", "tensorrt_llm") + parameter("max_seq_len", "5056"),
+        {"1/model.py": ""},
+    )
+    assert found(repo) == [("engine-limits", "front/config.pbtxt", line_of(path, '"5056"'))]
+
+
+@pytest.mark.parametrize(
+    ("algo", "kv", "gpu", "key"),
+    [
+        ("FP8", None, "a100-80g", "quant_algo"),  # H14: FP8 begins with SM 8.9
+        ("NVFP4", None, "h100", "quant_algo"),
+        ("W4A16_AWQ", None, "b200", "quant_algo"),
+        ("W4A16_AWQ", "FP8", "h100", None),
+        ("FP8", None, "l4", None),
+        ("SOMETHING_NEW", None, "l4", None),
+    ],
+)
+def test_formats_that_a_gpu_does_not_run(tmp_path, algo, kv, gpu, key):
+    """H14, H15."""
+    repo = nvidia(tmp_path, "0.19.0", values=HERE)
+    path = engine(repo, kv=kv)
+    config = json.loads(path.read_text())
+    config["pretrained_config"]["quantization"]["quant_algo"] = algo
+    path.write_text(json.dumps(config, indent=1))
+    lines = [("engine-gpu", "tensorrt_llm/1/config.json", line_of(path, f'"{key}"'))] if key else []
+    assert found(repo, gpu=gpu) == lines
+    assert found(repo) == []
+
+
 def test_an_onnx_model_grows_beside_the_llm(tmp_path):
     """B13."""
     repo = nvidia(tmp_path, "0.19.0")
@@ -237,6 +281,31 @@ def test_rate_limiter_at_the_wrong_level(tmp_path):
     finding = only(tmp_path)
     assert (finding.rule, finding.place.line) == ("unknown-key", 2)
     assert "instance_group" in finding.remedy
+
+
+def test_llm_api_models_on_one_gpu_share_what_is_free(tmp_path):
+    """B3, G5: two instances on GPU 0 on purpose, and each takes 0.9 of what it finds."""
+    text = 'backend: "python"\ninstance_group [ { count: 2 kind: KIND_CPU } ]\n' + parameter(
+        "gpu_device_ids", "0;0"
+    )
+    yaml = "model: a/b\nkv_cache_config:\n  free_gpu_memory_fraction: 0.9\n"
+    write(tmp_path, "tensorrt_llm", text, {"1/model.py": "", "1/model.yaml": yaml})
+    assert found(tmp_path) == [("kv-fraction-shared", "tensorrt_llm/1/model.yaml", 3)]
+    write(tmp_path, "tensorrt_llm", text, {"1/model.yaml": yaml + "  max_gpu_total_bytes: 9000000000\n"})
+    assert found(tmp_path) == []
+    write(tmp_path, "tensorrt_llm", text.replace("0;0", "0"))
+    assert found(tmp_path) == [("device-groups", "tensorrt_llm/config.pbtxt", 6)]
+
+
+def test_vllm_instances_all_land_on_the_first_gpu(tmp_path):
+    """G3."""
+    text = 'backend: "vllm"\ninstance_group [ { count: 4 kind: %s } ]\n'
+    write(tmp_path, "m", text % "KIND_MODEL", {"1/model.json": '{"gpu_memory_utilization": 0.5}'})
+    finding = only(tmp_path)
+    assert (finding.rule, finding.place.file) == ("kv-fraction-shared", "m/1/model.json")
+    assert "4 instances of one vLLM model on GPU 0 adds up to 2.00" in finding.found
+    write(tmp_path, "m", text.replace("count: 4", "count: 1") % "KIND_GPU gpus: [ 0, 1, 2 ]")
+    assert found(tmp_path) == []
 
 
 def test_vllm_shares_are_of_the_whole_card(tmp_path):

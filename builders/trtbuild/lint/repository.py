@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from trtbuild.catalog.gpus import Gpu
 from trtbuild.lint.engines import EngineFiles, read_engine
 from trtbuild.lint.files import TextFile, read_text_files
 from trtbuild.lint.findings import Found, Place
@@ -25,7 +26,7 @@ class LintRepository:
     root: Path
     models: dict[str, ModelFolder]
     stated: Known | None = None
-    gpu_bytes: int | None = None
+    gpu: Gpu | None = None
 
     @property
     def readable(self) -> list[ModelFolder]:
@@ -93,11 +94,11 @@ class LintRepository:
         return path.relative_to(self.root).as_posix()
 
 
-def load(root: Path, stated: Known | None = None, gpu_bytes: int | None = None) -> LintRepository:
+def load(root: Path, stated: Known | None = None, gpu: Gpu | None = None) -> LintRepository:
     """Reads every folder's config; nothing that is wrong with one raises.
 
     Args:
-        gpu_bytes: memory of one GPU, where it is known.
+        gpu: the GPU that it will run on, where it is known.
     """
     models = {}
     for entry in sorted(entries(root), key=lambda item: item.name):
@@ -109,7 +110,7 @@ def load(root: Path, stated: Known | None = None, gpu_bytes: int | None = None) 
             "Triton cannot look into it, and fails to list its models", "mend or remove the link",
         )  # fmt: skip
         models[name] = ModelFolder(root / name, name, problem=Problem("unreadable", problem))
-    return LintRepository(root, models, stated, gpu_bytes)
+    return LintRepository(root, models, stated, gpu)
 
 
 def _load_model(path: Path) -> ModelFolder:

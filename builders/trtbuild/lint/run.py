@@ -22,7 +22,7 @@ def lint(
         trtllm: the TensorRT-LLM version instead; without either, the repository's stamp or its engines say
             it, and where nothing does, only what holds for all versions is told.
 
-        gpu: name of the GPU that it will run on; decides whether the engines fit together.
+        gpu: name of the GPU that it will run on; decides whether the engines run there, and fit together.
 
     Raises:
         RepositoryError: if ``root`` is no folder.
@@ -32,6 +32,6 @@ def lint(
         raise RepositoryError(
             f"{root} is no folder", "give the folder that tritonserver's --model-repository gets"
         )
-    gpu_bytes = find_gpu(gpu).gpu.memory_bytes if gpu is not None else None
-    repository = load(root, stated_version(container=container, trtllm=trtllm), gpu_bytes)
+    card = find_gpu(gpu).gpu if gpu is not None else None
+    repository = load(root, stated_version(container=container, trtllm=trtllm), card)
     return ordered(finding for rule in all_rules() for finding in rule.run(repository))

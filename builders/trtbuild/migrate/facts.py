@@ -8,6 +8,7 @@ from typing import Any
 
 from trtbuild.lint.engines import EngineFiles
 from trtbuild.lint.findings import Place
+from trtbuild.lint.llmapi import read_settings
 from trtbuild.lint.model import ModelFolder, Parameter
 from trtbuild.migrate.old import OldLlm
 
@@ -94,45 +95,28 @@ def _shape(files: EngineFiles) -> Iterator[tuple[str, int]]:
 
 def _llmapi_facts(model: ModelFolder) -> Facts:
     """NVIDIA's own LLM API model: ``model.yaml`` in its newest version folder."""
-    import yaml
+    versions = list(read_settings(model))
+    if not versions:
+        return Facts(instances=model.instances)
+    settings = versions[-1]
+    values, cache, at = settings.values or {}, settings.section("kv_cache_config"), settings.at
 
-    version = max(
-        (name for name in model.numbered if (model.path / name / "model.yaml").is_file()),
-        key=int,
-        default="1",
-    )
-    file = f"{model.name}/{version}/model.yaml"
-    try:
-        text = (model.path / version / "model.yaml").read_text(encoding="utf-8", errors="replace")
-        loaded: Any = yaml.safe_load(text)
-    except (OSError, yaml.YAMLError, RecursionError, ValueError):
-        text, loaded = "", None
-    settings = loaded if isinstance(loaded, dict) else {}
-    cache = settings.get("kv_cache_config")
-    cache = cache if isinstance(cache, dict) else {}
-    lines = text.splitlines()
-
-    def at(key: str) -> Place:
-        return Place(
-            file, next((n for n, line in enumerate(lines, 1) if line.strip().startswith(f"{key}:")), 0)
-        )
-
-    def number(values: dict[str, Any], key: str) -> Number | None:
-        value = values.get(key)
+    def number(section: dict[str, Any], key: str) -> Number | None:
+        value = section.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             return None
         return Number(value, at(key))
 
     sizes = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "cp": "context_parallel_size"}
     fraction = cache.get("free_gpu_memory_fraction")
-    name = settings.get("model")
+    name = values.get("model")
     kv = str(cache.get("dtype") or "auto").upper()
     return Facts(
-        ranks={key: found for key, name_ in sizes.items() if (found := number(settings, name_)) is not None},
+        ranks={key: found for key, name_ in sizes.items() if (found := number(values, name_)) is not None},
         instances=model.instances,
-        engine_batch=number(settings, "max_batch_size"),
-        max_input=number(settings, "max_input_len"),
-        max_seq_len=number(settings, "max_seq_len"),
+        engine_batch=number(values, "max_batch_size"),
+        max_input=number(values, "max_input_len"),
+        max_seq_len=number(values, "max_seq_len"),
         kv_tokens=number(cache, "max_tokens"),
         kv_fraction=(float(fraction), at("free_gpu_memory_fraction"))
         if isinstance(fraction, float | int) and 0 < fraction < 1

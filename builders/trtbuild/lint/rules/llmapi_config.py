@@ -8,9 +8,9 @@ launch lines turn off; a config.pbtxt that says something else wins. Batches abo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from trtbuild.lint.findings import Found, Place
+from trtbuild.lint.llmapi import Settings, read_settings
 from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_llmapi
@@ -21,61 +21,54 @@ SEVERITY = "error"
 def check(repository: LintRepository) -> Iterator[Found]:
     """Models with a model.yaml in a version folder."""
     for model in repository.readable:
-        for version in model.versions if is_llmapi(model) else ():
-            path = model.path / version / "model.yaml"
-            if path.is_file():
-                yield from _look(
-                    model, f"{model.name}/{version}/model.yaml", path.read_text("utf-8", "replace")
-                )
+        for settings in read_settings(model) if is_llmapi(model) else ():
+            yield from _look(model, settings)
 
 
-def _look(model: ModelFolder, file: str, text: str) -> Iterator[Found]:
-    import yaml
-
-    if "${" in text:
+def _look(model: ModelFolder, settings: Settings) -> Iterator[Found]:
+    if "${" in settings.text:
+        line = settings.text[: settings.text.index("${")].count("\n") + 1
         yield Found(
-            Place(file, _line(text, "${")),
+            Place(settings.file, line),
             "a placeholder was never filled",
             "the LLM API refuses it",
             "put the value there",
         )
         return
-    try:
-        settings: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
+    if settings.bad_line is not None:
         yield Found(
-            Place(file, mark.line + 1 if mark else 0),
+            Place(settings.file, settings.bad_line),
             "model.yaml is not YAML",
             "the model does not load",
             "mend the text",
         )
         return
-    if not isinstance(settings, dict):
+    if settings.values is None:
         yield Found(
-            Place(file),
+            Place(settings.file),
             "model.yaml holds no settings",
             "the model does not load",
             "write `model: NAME` and more",
         )
         return
-    if settings.get("backend") == "tensorrt":
+    if settings.values.get("backend") == "tensorrt":
         yield Found(
-            Place(file, _line(text, "backend")),
+            settings.at("backend"),
             "backend is tensorrt",
             "the LLM API lost its compiled flow, and raises ValueError",
             "write pytorch, or serve a compiled engine with the tensorrtllm backend",
         )
-    triton = settings.get("triton_config")
-    if isinstance(triton, dict):
-        yield from _triton(model, file, text, triton)
+    yield from _triton(model, settings)
 
 
-def _triton(model: ModelFolder, file: str, text: str, triton: dict[str, Any]) -> Iterator[Found]:
+def _triton(model: ModelFolder, settings: Settings) -> Iterator[Found]:
+    triton = settings.section("triton_config")
     size = triton.get("max_batch_size", 0)
     if size != 0:
+        begin = settings.text.index("triton_config")
+        line = settings.text[: settings.text.index("max_batch_size", begin)].count("\n") + 1
         yield Found(
-            Place(file, _line(text, "max_batch_size")),
+            Place(settings.file, line),
             f"triton_config.max_batch_size is {size}",
             "the template does not support batches, and refuses to load",
             "write 0; the LLM API batches by itself",
@@ -84,11 +77,7 @@ def _triton(model: ModelFolder, file: str, text: str, triton: dict[str, Any]) ->
     if written is not None and "decoupled" in triton and bool(triton["decoupled"]) != model.decoupled:
         yield Found(
             model.at(written),
-            f"decoupled is {str(model.decoupled).lower()} here, and {triton['decoupled']} in {file}",
+            f"decoupled is {str(model.decoupled).lower()} here, and {triton['decoupled']} in {settings.file}",
             "the model answers one way and is declared the other",
             "write the same in both",
         )
-
-
-def _line(text: str, word: str) -> int:
-    return next((number for number, line in enumerate(text.splitlines(), 1) if word in line), 0)

@@ -20,8 +20,9 @@ _KV_BYTES = {"FP8": 1, "INT8": 1}
 
 def check(repository: LintRepository) -> Iterator[Found]:
     """Engines whose files are on this machine."""
-    if repository.gpu_bytes is None:
+    if repository.gpu is None:
         return
+    gpu_bytes = repository.gpu.memory_bytes
     loads: dict[str, list[tuple[int, ModelFolder]]] = {}
     for model in repository.readable:
         files = repository.engine_files(model) if is_cpp_engine(model) else None
@@ -31,14 +32,14 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 loads.setdefault(gpu, []).append((size, model))
     for gpu, entries in sorted(loads.items()):
         total = sum(size for size, _ in entries)
-        if total > repository.gpu_bytes:
+        if total > gpu_bytes:
             shown = " + ".join(f"{model.name} {size / (1 << 30):.1f}" for size, model in entries)
             largest = max(entries, key=lambda entry: entry[0])[1]
             cap = largest.parameters.get("max_tokens_in_paged_kv_cache")
             yield Found(
                 largest.at(cap.place if cap else None),
                 f"GPU {gpu} would hold {shown} = {total / (1 << 30):.1f} GiB of "
-                f"{repository.gpu_bytes / (1 << 30):.1f} GiB",
+                f"{gpu_bytes / (1 << 30):.1f} GiB",
                 "the model that loads last runs out of memory",
                 "lower max_tokens_in_paged_kv_cache, use fewer instances, or place a model on another GPU",
             )
