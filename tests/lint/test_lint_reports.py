@@ -356,7 +356,7 @@ def test_queue_timeouts_of_an_engine_never_act(tmp_path):
         "max_queue_size: 0",
         "max_queue_size: 1 default_timeout_microseconds: 1000 timeout_action: REJECT",
     )
-    assert found(repo) == [("llm-queue-policy", str(ENGINE), line)]
+    assert found(repo) == [("queue-stall", str(ENGINE), line), ("llm-queue-policy", str(ENGINE), line)]
 
 
 def test_a_full_queue_of_a_step(tmp_path):
@@ -369,7 +369,7 @@ def test_a_full_queue_of_a_step(tmp_path):
         "preprocessing",
     )
     assert ("step-queue", "preprocessing/config.pbtxt", line + 1) in found(repo, container="25.12")
-    assert found(repo) == []
+    assert found(repo) == [("queue-stall", "preprocessing/config.pbtxt", line + 1)]
 
 
 @pytest.mark.parametrize("key", ["enable_kv_cache_reuse", "enable_chunked_context"])
