@@ -76,7 +76,8 @@ def test_a_spec_says_the_same(model: Path, tmp_path: Path) -> None:
     spec = tmp_path / "deployment.yaml"
     spec.write_text(
         "target: local\nvision:\n  - model: shapes.onnx\n    task: classification\n"
-        "    preprocess: {size: [16, 16], fit: stretch, mean: [0.5], std: [0.25]}\n    postprocess: {top_k: 2}\n"
+        "    preprocess: {size: [16, 16], fit: stretch, mean: [0.5], std: [0.25]}\n"
+        "    postprocess: {top_k: 2}\n"
     )
     run("--spec", str(spec), "--output", str(tmp_path / "repo"))
     text = (tmp_path / "repo/shapes_postprocess/config.pbtxt").read_text()

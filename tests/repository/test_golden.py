@@ -38,6 +38,9 @@ def flat(config: Any) -> dict[str, str]:
     rest.ClearField("parameters")
     for group in rest.instance_group:
         group.ClearField("kind")
+        if group.HasField("rate_limiter"):
+            parts["instance_group.rate_limiter"] = str(group.rate_limiter)
+            group.ClearField("rate_limiter")
     parts["rest"] = text_format.MessageToString(rest)
     return parts
 

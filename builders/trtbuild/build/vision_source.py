@@ -11,6 +11,7 @@ from pathlib import Path
 from trtbuild.build.onnx_edit import with_pixels
 from trtbuild.build.onnx_facts import ReadGraph, read_graph
 from trtbuild.build.onnx_file import OnnxFile, load_onnx
+from trtbuild.build.onnx_quantise import quantised
 from trtbuild.build.weights import packaged_file
 from trtbuild.catalog.vision import FileRow, ModelRow, entry
 from trtbuild.errors import ModelSourceError
@@ -50,7 +51,12 @@ class SingleNetwork:
         return cls(VisionSource(settings, graph.facts, len(labels)), graph, labels)
 
     def served(self, plan: VisionPlan) -> bytes:
-        """The graph with ``pixels`` UINT8[batch, height, width, channels] as its one input."""
+        """The graph with ``pixels`` UINT8[batch, height, width, channels] as its one input, quantised where
+        the spec says so.
+
+        Raises:
+            BuildError, ModelSourceError: it cannot be quantised.
+        """
         assert plan.picture is not None
         facts, picture = self.graph.facts, plan.picture
         model = with_pixels(
@@ -65,6 +71,9 @@ class SingleNetwork:
             unbatched=self.graph.unbatched,
         )
         data: bytes = model.SerializeToString()
+        spec = self.source.spec
+        if spec.precision in ("int8", "fp8") and spec.calibration is not None:
+            return quantised(data, plan, spec.calibration, self.file.opset)
         return data
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 from trtbuild.build.commands import ASK_COMMIT, LORA_FILES, TOKENIZER_INFO
 from trtbuild.build.jobs import Job, JobOptions, plan_job
 from trtbuild.build.script import ScriptedModel, scripted_model
+from trtbuild.build.trtexec import PLAN_FILE, PlanFile, plan_file
 from trtbuild.catalog.versions import Container
 from trtbuild.catalog.vision import pipeline
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
@@ -36,14 +37,16 @@ def deployment_files(
     builds = _builds(plan, spec, container, llms)
     files = {"README.md": render("deployment/README.md.j2", llms=llms, builds=builds, **common)}
     if plan.target is not Target.LOCAL:
-        files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=bool(plan.visions), **common)
+        files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=_vision_backends(plan), **common)
         start = _start(plan, container, llms)
         files["launch.sh"] = render("deployment/launch.sh.j2", container=container, plan=plan, **start)
         files["compose.yaml"] = render("deployment/compose.yaml.j2", **start)
-    if builds:  # none for a repository of vision models alone
+    plan_files = _plan_files(plan, container)
+    if builds or plan_files:  # none for a repository of ONNX models alone
         script = render(
             "deployment/build_engines.sh.j2",
             builds=builds,
+            plan_files=plan_files,
             tokenizer_files=TOKENIZER_FILES,
             lora_files=LORA_FILES,
             tokenizer_info=TOKENIZER_INFO,
@@ -52,6 +55,23 @@ def deployment_files(
         )
         files["build_engines.sh"] = script
     return files
+
+
+def _vision_backends(plan: Plan) -> list[str]:
+    """Backends that vision networks need, in the order in which images have them."""
+    return sorted({network.runtime for vision in plan.visions for network in vision.networks})
+
+
+def _plan_files(plan: Plan, container: Container) -> list[PlanFile]:
+    """Vision networks that are compiled on the GPU host."""
+    if plan.target is Target.LOCAL:
+        return []
+    return [
+        plan_file(network, container, plan.gpu.sm, onnx="model/model.onnx")
+        for vision in plan.visions
+        for network in vision.networks
+        if network.runtime == "tensorrt"
+    ]
 
 
 def _start(plan: Plan, container: Container, llms: Named) -> dict[str, Any]:
@@ -63,10 +83,14 @@ def _start(plan: Plan, container: Container, llms: Named) -> dict[str, Any]:
         (
             "Build the engines first: ./build_engines.sh",
             [f"{names.engine}/1/{loaded}config.json" for _, names in llms]
-            + [f"{names.front}/1/tokenizer/tokenizer.json" for _, names in llms],
+            + [f"{names.front}/1/tokenizer/tokenizer.json" for _, names in llms]
+            + [f"{item.network.model}/1/{PLAN_FILE}" for item in _plan_files(plan, container)],
         ),
         *(
-            (_onnx_way_out(vision), [f"{network.model}/1/model.onnx" for network in vision.networks])
+            (
+                _onnx_way_out(vision),
+                [f"{item.model}/1/model.onnx" for item in vision.networks if item.runtime == "onnxruntime"],
+            )
             for vision in plan.visions
         ),
     ]

@@ -17,6 +17,9 @@ class Difference:
 
 LOCAL_DIFFERENCES = (
     Difference("<network>/config.pbtxt", "instance_group.kind", "KIND_GPU", "KIND_CPU"),
+    Difference(
+        "<network>/config.pbtxt", "instance_group.rate_limiter", "a share of `vision`", "absent: one CPU"
+    ),
     Difference("<network>/config.pbtxt", "parameters.gpu_mem_limit", "the planned bytes", "absent"),
     Difference("<network>/config.pbtxt", "parameters.arena_extend_strategy", "1 (as requested)", "absent"),
     Difference("<network>/config.pbtxt", "parameters.cudnn_conv_algo_search", "1 (heuristic)", "absent"),

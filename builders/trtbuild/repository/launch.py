@@ -5,6 +5,7 @@ from __future__ import annotations
 from trtbuild.catalog.versions import Container
 from trtbuild.plan.constants import CUDA_POOL_BYTES
 from trtbuild.plan.model import Plan
+from trtbuild.repository.vision import VISION_RESOURCE
 from trtbuild.server_options import STUB_THREADS
 from trtbuild.spec import Target
 
@@ -22,6 +23,10 @@ GRPC_KEEPALIVE = {
 }
 # Docker's own 64 MiB are gone with the first models; what the plan does not count gets this.
 SPARE_SHM_BYTES = 256 << 20
+
+
+# Vision networks that run at the same time where there are several pipelines.
+VISION_AT_ONCE = 2
 
 
 def is_orchestrated(plan: Plan) -> bool:
@@ -53,6 +58,12 @@ def server_options(plan: Plan, container: Container) -> list[str]:
     if is_orchestrated(plan):
         # As NVIDIA's launch_triton_server.py does for several models.
         options |= {"pinned-memory-pool-byte-size": 0, "enable-peer-access": "false"}
+    if len(plan.visions) > 1:
+        # Among themselves; it cannot restrain a language model, whose execute only enqueues.
+        options |= {
+            "rate-limit": "execution_count",
+            "rate-limit-resource": f"{VISION_RESOURCE}:{VISION_AT_ONCE}",
+        }
     arguments = ["--disable-auto-complete-config"]
     arguments += [f"--{name}={value}" for name, value in options.items()]
     pool = 0 if is_orchestrated(plan) else CUDA_POOL_BYTES

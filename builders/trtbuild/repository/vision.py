@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from trtbuild.build.onnx_quantise import fit_parameters
+from trtbuild.build.trtexec import PLAN_FILE
 from trtbuild.catalog.versions import Container, Tensor
 from trtbuild.catalog.vision import TensorRow, pipeline
 from trtbuild.errors import RepositoryError
@@ -20,9 +22,13 @@ from trtbuild.repository.vision_tensors import GEOMETRY, IMAGE, PROBLEM, answer_
 from trtbuild.spec import Target, Task
 
 _MODEL_FILE = "1/model.onnx"
-_PLAN_FILE = "1/model.plan"
 # onnxruntime would keep a memory plan for each shape that ever came: twice the memory at the same speed.
 _SHAPES_VARY = {"enable_mem_pattern": "0"}
+
+
+# What vision networks share under Triton's rate limiter, which launch.sh turns on where there are several
+# pipelines.
+VISION_RESOURCE = "vision"
 
 
 def vision_unit(
@@ -49,9 +55,7 @@ def vision_unit(
         folders = [_front(plan, origin, assets)]
     else:
         folders = [_ensemble(plan, origin, target, container), *_stages(plan, origin, assets)]
-    folders += [
-        _network(network, origin, target, weights.get(network.model), container) for network in plan.networks
-    ]
+    folders += [_network(network, origin, target, weights.get(network.model)) for network in plan.networks]
     return ModelUnit(plan.name, "vision", tuple(folders))
 
 
@@ -150,16 +154,7 @@ def _stages(plan: VisionPlan, origin: str, assets: Path | None) -> list[ModelFol
     assert picture is not None
     assert answer is not None
     pixels = plan.networks[0].inputs
-    before = {
-        "width": str(picture.width),
-        "height": str(picture.height),
-        "channels": str(picture.channels),
-        "fit": picture.fit,
-        "crop_share": str(picture.crop_share),
-        "pad": str(picture.pad),
-        "resample": picture.resample,
-        "max_picture_pixels": str(plan.max_picture_pixels),
-    }
+    before = {**fit_parameters(picture), "max_picture_pixels": str(plan.max_picture_pixels)}
     after = {
         "task": plan.task.value,
         "head": answer.head,
@@ -208,15 +203,17 @@ def _stages(plan: VisionPlan, origin: str, assets: Path | None) -> list[ModelFol
     return folders
 
 
-def _network(
-    network: NetworkPlan, origin: str, target: Target, weights: Path | None, container: Container
-) -> ModelFolder:
-    parameters = _SHAPES_VARY if target is Target.LOCAL else {**_SHAPES_VARY, **cuda_parameters(network)}
+def _network(network: NetworkPlan, origin: str, target: Target, weights: Path | None) -> ModelFolder:
+    compiled = network.runtime == "tensorrt" and target is not Target.LOCAL
+    parameters: dict[str, str] = {} if compiled else dict(_SHAPES_VARY)
+    if not compiled and target is not Target.LOCAL:
+        parameters |= cuda_parameters(network)
     text, config = render_config(
         "vision_network",
         name=network.model,
         origin=origin,
-        backend="onnxruntime",
+        backend="tensorrt" if compiled else "onnxruntime",
+        model_file=PLAN_FILE if compiled else "",
         max_batch_size=network.max_batch_size,
         preferred_batch_sizes=network.preferred_batch_sizes,
         max_queue_delay_us=network.max_queue_delay_us,
@@ -224,6 +221,9 @@ def _network(
         outputs=_tensors(network.outputs),
         instances=network.instances,
         kind="KIND_CPU" if target is Target.LOCAL else "KIND_GPU",
+        resource="" if target is Target.LOCAL else VISION_RESOURCE,
+        half=network.precision == "fp16" and target is not Target.LOCAL,
+        workspace_bytes=network.workspace_bytes,
         parameters=parameters,
     )
     files: dict[str, Content] = {"config.pbtxt": Text(text.encode())}
