@@ -49,7 +49,7 @@ def test_reads_every_key(write, tmp_path):
         "max_input_tokens": 1500, "max_output_tokens": 300, "concurrency": 32,
         "kv_tokens": 65536, "calibrate": True, "calibration": tmp_path / "own.jsonl",
         "calibration_field": "say", "calibration_samples": 64, "calibration_tokens": 256, "on_cpu": True,
-        "revision": "v1.0", "loras": {"french": tmp_path / "fr"}, "guided": True,
+        "revision": "v1.0", "loras": {"french": tmp_path / "fr"}, "guided": True, "measured": None,
     }  # fmt: skip
     assert (spec.vision[0].name, spec.vision[0].instances, spec.vision[0].max_batch_size) == ("reader", 2, 4)
 

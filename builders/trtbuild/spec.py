@@ -59,6 +59,19 @@ def _check_revision(revision: str) -> str:
 Revision = Annotated[str, AfterValidator(_check_revision)]
 
 
+class MeasuredSpec(_Frozen):
+    """What a build or load log says of one instance on one GPU; `trtbuild reconcile` writes it. Bytes that
+    are not given stay estimates.
+    """
+
+    source: str = Field(min_length=1, description="the log")
+    max_num_tokens: int = Field(ge=1, description="of the engine that was measured")
+    max_batch_size: int = Field(ge=1, description="of the engine that was measured")
+    weights_bytes: int | None = Field(default=None, ge=1)
+    activation_bytes: int | None = Field(default=None, ge=1)
+    buffer_bytes: int | None = Field(default=None, ge=0)
+
+
 class LlmSpec(_Frozen):
     """One language model."""
 
@@ -110,6 +123,9 @@ class LlmSpec(_Frozen):
         default_factory=dict, description="LoRA adapters (PEFT folders) by name; target engine"
     )
     guided: bool = Field(default=False, description="prepare guided decoding; target engine")
+    measured: MeasuredSpec | None = Field(
+        default=None, description="what a log says instead of the plan's estimates"
+    )
 
 
 class Task(str, Enum):

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from trtbuild.cli.demo import PAGE, draw_page
+from trtbuild.cli.demo import draw_page
+from trtbuild.verify.page import PAGE
 
 pytestmark = pytest.mark.server
 

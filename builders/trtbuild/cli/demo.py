@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 MODEL = "smollm2-135m"
 QUESTION = "What does an inference server do? Answer in two sentences."
-PAGE = (
-    "trtbuild reads this page",
-    "One repository, one server, one GPU:",
-    "a language model that streams its answer,",
-    "and a vision model beside it.",
-    "Invoice 2026-0042 total 1,234.50 EUR",
-)
 _ANSWER_TOKENS = 96
 
 
@@ -126,19 +119,16 @@ def read(client: Client, page: Path) -> None:
 
 
 def draw_page(path: Path) -> None:
-    """A picture of `PAGE`, with the font that Pillow brings."""
-    from PIL import Image, ImageDraw, ImageFont
+    """A picture of a page that is easy to read."""
+    from trtbuild.verify.page import page_png
 
-    image = Image.new("RGB", (900, 90 + 70 * len(PAGE)), "white")
-    pen = ImageDraw.Draw(image)
-    for number, line in enumerate(PAGE):
-        pen.text((50, 50 + 70 * number), line, fill="black", font=ImageFont.load_default(36))
-    image.save(path)
+    path.write_bytes(page_png())
 
 
 def compare(plan: Plan, record: ServerRecord) -> None:
     """The plan's account beside what the server's processes hold now."""
     from trtbuild.serve.usage import measure
+    from trtbuild.verify.account import planned_by_owner
 
     used = measure(record.server_pid, record.shm_prefix, [model.name for model in plan.models])
     rows = [
@@ -147,19 +137,6 @@ def compare(plan: Plan, record: ServerRecord) -> None:
     ]
     print_table(("memory of", ">planned at most", ">used now"), rows)
     note("Planned: every request as large as it may be. Used: proportional set sizes of the processes.")
-
-
-def planned_by_owner(plan: Plan) -> dict[str, int]:
-    """Planned bytes by model, KV pools apart; what is no model's is the server's; and /dev/shm."""
-    owners: dict[str, int] = {}
-    for item in plan.ledger:
-        if item.item == "reserve":
-            continue
-        owner = "/dev/shm" if item.where == "shm" else item.model or "tritonserver"
-        if item.item.endswith(" KV pool"):
-            owner = item.item
-        owners[owner] = owners.get(owner, 0) + item.bytes
-    return owners
 
 
 def _short(path: Path) -> str:

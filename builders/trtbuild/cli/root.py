@@ -27,6 +27,8 @@ COMMANDS = {
     "migrate": ("migrate", "Write a repository of NVIDIA's templates anew, for another target or container."),
     "doctor": ("doctor", "Check this host, and a live server."),
     "serve": ("serve", "Start a repository's server on this machine."),
+    "verify": ("verify", "Prove on this machine that a repository does what its plan says."),
+    "reconcile": ("reconcile", "Replace the plan's estimates by what a log says."),
     "status": ("servers", "Show the servers that run here."),
     "logs": ("servers", "Show a server's log."),
     "stop": ("servers", "Stop a server."),

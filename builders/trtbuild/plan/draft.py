@@ -17,7 +17,7 @@ from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.constants import RESERVE_SHARE
 from trtbuild.plan.kv import free_fraction, sequences, whole_blocks
 from trtbuild.plan.model import LlmPlan
-from trtbuild.spec import Target
+from trtbuild.spec import MeasuredSpec, Target
 
 # With chunked context a step takes at most so many prompt tokens: a long prompt then delays the streams that
 # decode beside it by one small step, and activations stay small. TensorRT-LLM's own default is 8192.
@@ -54,6 +54,7 @@ class Draft:
     engine_copy_bytes: int
     vision_tower_bytes: int
     kv_bytes_per_token: int
+    measured: MeasuredSpec | None = None  # stands for estimates; scaled to the planned shape
 
     @property
     def max_seq_len(self) -> int:
@@ -81,7 +82,26 @@ class Draft:
         return min(max(prompt, concurrency), most)
 
     def activation_bytes(self, concurrency: int) -> int:
-        tokens = self.max_num_tokens(concurrency)
+        """As a log says, where one is known: what it says, times the estimates' ratio of the two shapes."""
+        estimate = self._activation_estimate(self.max_num_tokens(concurrency), concurrency)
+        known = self.measured
+        if known is None or known.activation_bytes is None:
+            return estimate
+        there = self._activation_estimate(known.max_num_tokens, known.max_batch_size)
+        return round(known.activation_bytes * estimate / there)
+
+    def buffer_bytes(self, concurrency: int) -> int:
+        """Runtime and decoder buffers; as a log says where one is known, as for activations."""
+        known = self.measured
+        if known is None or known.buffer_bytes is None:
+            return self._buffer_estimate(concurrency)
+        return round(
+            known.buffer_bytes
+            * self._buffer_estimate(concurrency)
+            / self._buffer_estimate(known.max_batch_size)
+        )
+
+    def _activation_estimate(self, tokens: int, concurrency: int) -> int:
         if self.target is Target.LOCAL:
             return local_activation_bytes(architecture=self.architecture, max_num_tokens=tokens)
         if self.target is Target.LLMAPI or self.fmt is None:
@@ -99,8 +119,7 @@ class Draft:
             max_batch_size=concurrency,
         )
 
-    def buffer_bytes(self, concurrency: int) -> int:
-        """Runtime and decoder buffers."""
+    def _buffer_estimate(self, concurrency: int) -> int:
         if self.target is Target.LOCAL:
             return local_buffer_bytes(architecture=self.architecture, max_batch_size=concurrency)
         buffers = (runtime_buffers_bytes, decoder_buffers_bytes)
@@ -170,4 +189,5 @@ class Draft:
             chunked_context=self.chunked_context,
             max_queue_size=concurrency * QUEUE_PER_SLOT,
             vocab_size=self.architecture.vocab,
+            measured_by=self.measured.source if self.measured is not None else None,
         )

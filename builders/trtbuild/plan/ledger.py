@@ -24,14 +24,15 @@ def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
     share = f" of 1 of {plan.tp} GPUs" if plan.tp > 1 else ""
     copies = "rope table, and lm_head again where it is tied: the engine keeps them beside the weights"
     tower = "vision tower and projector in 16 bit; loaded by the LLM API, left out of a text-only engine"
+    said = f"; by {plan.measured_by}" if plan.measured_by is not None else ""
     rows = (
-        ("weights", plan.weights_bytes, f"{plan.quant} weights{share}"),
+        ("weights", plan.weights_bytes, f"{plan.quant} weights{share}{said}"),
         ("engine tables", plan.engine_copy_bytes, copies),
         ("vision tower", plan.vision_tower_bytes, tower),
         (
             "activations",
             plan.activation_bytes,
-            f"a step of {plan.max_num_tokens} tokens, {plural(plan.max_batch_size, 'sequence')}",
+            f"a step of {plan.max_num_tokens} tokens, {plural(plan.max_batch_size, 'sequence')}{said}",
         ),
         (
             "buffers",
