@@ -96,6 +96,12 @@ class LlmSpec(_Frozen):
     kv_tokens: int | None = Field(
         default=None, ge=1, description="KV pool of one instance in tokens; default: planned"
     )
+    max_num_tokens: int | None = Field(
+        default=None, ge=16, le=1 << 20, description="tokens of one engine step; default: planned"
+    )
+    chunked_context: bool = Field(
+        default=True, description="cut long prompts into steps, where the engine can"
+    )
     calibrate: bool = Field(
         default=False, description="quantise the 16-bit weights ourselves, also where others published it"
     )
@@ -221,6 +227,9 @@ class VisionSpec(_Frozen):
         default=None, ge=1, le=64, description="copies of each network; default: planned"
     )
     max_batch_size: int | None = Field(default=None, ge=1, le=256, description="largest batch of a network")
+    max_queue_delay_us: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="how long a batch waits to fill; default: planned"
+    )
     max_picture_pixels: int | None = Field(
         default=None, ge=1, le=1 << 30, description="larger pictures are refused before they are decoded"
     )

@@ -41,6 +41,7 @@ COMMANDS = {
     "runs": ("runs", "List the runs that were recorded, or show one."),
     "compare": ("runs", "Compare two runs, and say whether they differ."),
     "sweep": ("sweep", "Find the most load that a server carries within a latency budget."),
+    "tune": ("tune", "Find a better configuration for a load and a budget, by trial."),
     "diagnose": ("diagnose", "Say what limits a server, and the next change to try."),
     "quality": ("quality", "Compare the answers of two models, with a gate."),
     "report": ("report", "Write runs as one HTML page."),

@@ -33,9 +33,9 @@ FLAT_BYTES = 4 << 20  # growth of resident memory that is no leak: arenas and ca
 
 
 @contextmanager
-def fake_triton(tokens: int) -> Iterator[str]:
+def fake_triton(tokens: int, *options: str) -> Iterator[str]:
     """A quick fake server; gives its address."""
-    command = [sys.executable, "-m", "tritonstream.testing", "--tokens", str(tokens)]
+    command = [sys.executable, "-m", "tritonstream.testing", "--tokens", str(tokens), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

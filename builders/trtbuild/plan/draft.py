@@ -45,6 +45,7 @@ class Draft:
     instances: int
     concurrency: int | None  # as asked; None: planned
     pool_tokens: int | None  # as asked; None: planned
+    step_tokens: int | None  # as asked; None: planned
     max_input_tokens: int
     max_output_tokens: int
     tokens_per_block: int
@@ -76,8 +77,9 @@ class Draft:
         return whole_blocks(tokens=self.max_seq_len, tokens_per_block=self.tokens_per_block)
 
     def max_num_tokens(self, concurrency: int) -> int:
-        """Tokens of one step: a chunk (or the longest prompt) or one token for each sequence."""
-        prompt = CHUNK_TOKENS if self.chunked_context else max(CHUNK_TOKENS, self.max_input_tokens)
+        """Tokens of one step: as asked or a chunk; one a sequence at least, and whole prompts if uncut."""
+        asked = self.step_tokens or CHUNK_TOKENS
+        prompt = asked if self.chunked_context else max(asked, self.max_input_tokens)
         most = max(concurrency * self.max_seq_len, self.tokens_per_block)  # trtllm-build clamps to it
         return min(max(prompt, concurrency), most)
 

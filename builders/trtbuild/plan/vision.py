@@ -78,6 +78,10 @@ def _chain(spec: VisionSpec, row: PipelineRow) -> VisionPlan:
     )
 
 
+def _delay_us(spec: VisionSpec, planned_us: int) -> int:
+    return planned_us if spec.max_queue_delay_us is None else spec.max_queue_delay_us
+
+
 def _network(row: NetworkRow, spec: VisionSpec) -> NetworkPlan:
     batch = min(row.max_batch_size, spec.max_batch_size or row.max_batch_size)
     return NetworkPlan(
@@ -86,7 +90,7 @@ def _network(row: NetworkRow, spec: VisionSpec) -> NetworkPlan:
         instances=spec.instances or row.instances,
         max_batch_size=batch,
         preferred_batch_sizes=tuple(size for size in row.preferred_batch_sizes if size <= batch),
-        max_queue_delay_us=row.max_queue_delay_us,
+        max_queue_delay_us=_delay_us(spec, row.max_queue_delay_us),
         weights_bytes=row.bytes,
         workspace_bytes=row.workspace.at_batch(batch),
         inputs=row.inputs,
@@ -236,7 +240,7 @@ def _single_network(spec: VisionSpec, facts: GraphFacts, picture: PicturePlan, b
         instances=spec.instances or 1,
         max_batch_size=batch,
         preferred_batch_sizes=tuple(size for size in (4, 8, 16, 32, 64, 128, 256) if size <= batch),
-        max_queue_delay_us=constants.VISION_QUEUE_DELAY_US if batch > 1 else 0,
+        max_queue_delay_us=_delay_us(spec, constants.VISION_QUEUE_DELAY_US) if batch > 1 else 0,
         weights_bytes=weights,
         workspace_bytes=constants.VISION_SESSION_BYTES
         + int(facts.weights_bytes * constants.VISION_PACKED_WEIGHTS)

@@ -60,9 +60,7 @@ def compose(
                 model, target=plan.target, container=container, sm=plan.gpu.sm, sources=sources, scheme=names
             )
         else:
-            unit = vision_unit(
-                model, target=plan.target, container=container, weights=weights, assets=assets
-            )
+            unit = vision_unit(model, target=plan.target, container=container, weights=weights, assets=assets)
         units.append(unit)
     files = root_files(plan, spec, container, names)
     repository = Repository(tuple(units), files)
@@ -82,11 +80,12 @@ def compose(
 
 def root_files(plan: Plan, spec: DeploymentSpec, container: Container, names: NameScheme) -> dict[str, Text]:
     document = json.dumps(plan.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
-    texts = {_PLAN: document, _SPEC: _spec_text(spec), **deployment_files(plan, spec, container, names)}
+    texts = {_PLAN: document, _SPEC: spec_text(spec), **deployment_files(plan, spec, container, names)}
     return {name: Text(text.encode()) for name, text in texts.items()}
 
 
-def _spec_text(spec: DeploymentSpec) -> str:
+def spec_text(spec: DeploymentSpec) -> str:
+    """The spec as ``deployment.yaml``: what it states, defaults left out."""
     head = "# What this repository was made from. Change it and run `trtbuild --spec` on it.\n"
     stated = spec.model_dump(mode="json", exclude_defaults=True)
     stated |= (

@@ -45,7 +45,8 @@ def agreement(before: Sequence[Any], after: Sequence[Any]) -> float:
     longest = max(len(before), len(after))
     if longest == 0:
         return 1.0
-    return sum(old == new for old, new in zip(before, after, strict=False)) / longest
+    same = [old == new for old, new in zip(before, after, strict=False)]
+    return same.count(True) / longest
 
 
 def divergence(before: Answer, after: Answer) -> float | None:

@@ -1,0 +1,1 @@
+"""A better configuration by trial: one parameter at a time, measured, kept if it helps."""
