@@ -62,6 +62,13 @@ def make_draft(
         raise PlanError(
             f"{source.name}: the local engine runs on one CPU, not with tp {spec.tp}", "leave out --tp"
         )
+    measured = None if local else spec.measured
+    weights_bytes = _weights_bytes(source, fmt, target)
+    copy_bytes = engine_copy_bytes(architecture=architecture, tp=spec.tp) if target is Target.ENGINE else 0
+    tower_bytes = 0 if local else 2 * architecture.vision_params  # 2 bytes a parameter
+    if measured is not None and measured.weights_bytes is not None:
+        # What a log calls weights is all that the engine holds of the model.
+        weights_bytes, copy_bytes, tower_bytes = measured.weights_bytes, 0, 0
     draft = Draft(
         name=source.name,
         source=source.source,
@@ -83,12 +90,11 @@ def make_draft(
         tokens_per_block=TOKENS_PER_BLOCK,
         kv_reuse=kv.reuse,
         chunked_context=kv.chunked and spec.chunked_context,
-        weights_bytes=_weights_bytes(source, fmt, target),
-        engine_copy_bytes=engine_copy_bytes(architecture=architecture, tp=spec.tp)
-        if target is Target.ENGINE
-        else 0,
-        vision_tower_bytes=0 if local else 2 * architecture.vision_params,  # 2 bytes a parameter
+        weights_bytes=weights_bytes,
+        engine_copy_bytes=copy_bytes,
+        vision_tower_bytes=tower_bytes,
         kv_bytes_per_token=kv.bytes_per_token,
+        measured=measured,
     )
     return draft, tuple(findings)
 
