@@ -203,6 +203,26 @@ def test_pipeline_ranks_become_tensor_ranks(tmp_path, capsys):
     assert note_of(answer, "tp 2, pp 2")["fate"] == "changed"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mapping": {"tp_size": 10**6}},
+        {"build": {"max_batch_size": 10**15}},
+        {"build": {"max_seq_len": 10**15, "max_input_len": 10**14}},
+        {"build": {"max_seq_len": -5, "max_batch_size": 0}},
+        {"build": {"max_seq_len": 1, "max_input_len": 1}},
+        {"build": {"max_seq_len": 4096.5, "max_batch_size": "16"}},
+        {"algo": "x\ny", "kv": "NVFP4"},
+        {"algo": "MIXED_PRECISION"},
+    ],
+)
+def test_senseless_numbers_of_an_engine_never_stop_it(tmp_path, capsys, change):
+    old = old_repository(tmp_path / "old")
+    engine(old / "tensorrt_llm" / "1", **change)
+    assert migrate(old, capsys=capsys)["plan"]["fits"]
+    assert found(tmp_path / "new") == []
+
+
 def test_a_builders_default_batch_that_cannot_fit_is_planned(tmp_path, capsys):
     """2048 requests at once are what trtllm-build takes where nobody says a number; the config says 8."""
     old = old_repository(tmp_path / "old")

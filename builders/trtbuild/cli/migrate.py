@@ -43,9 +43,23 @@ if TYPE_CHECKING:
 @click.option("--quant", metavar="FORMAT", help="Weight format; default: the old one.")
 @click.option("--max-input", type=POSITIVE, metavar="TOKENS", help="Longest prompt; default: the old one.")
 @click.option("--max-output", type=POSITIVE, metavar="TOKENS", help="Longest answer; default: the old one.")
-@click.option("--concurrency", type=POSITIVE, metavar="N", help="Requests at once; default: as the old one.")
 @click.option(
-    "--tp", type=POSITIVE, metavar="N", help="GPUs that share one instance; default: the old number."
+    "--concurrency",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="Requests at once; default: as the old one.",
+)
+@click.option(
+    "--instances",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Copies of the engine; default: as the old one.",
+)
+@click.option(
+    "--tp",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="GPUs that share one instance; default: the old number.",
 )
 @click.option(
     "--names",
@@ -78,7 +92,7 @@ def migrate_command(
 
     _refuse_overlap(old, output)
     keys = {"quant": "quant", "max_input": "max_input_tokens", "max_output": "max_output_tokens",
-            "concurrency": "concurrency", "tp": "tp"}  # fmt: skip
+            "concurrency": "concurrency", "tp": "tp", "instances": "instances"}  # fmt: skip
     request = Request(
         target=Target(target),
         container=container,

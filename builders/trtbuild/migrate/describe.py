@@ -18,6 +18,7 @@ from trtbuild.spec import LlmSpec, Target
 
 _ANSWER_TOKENS = 512  # the spec's own default, where the old engine divides its length freely
 _MOST_AT_ONCE = 4096
+_MOST_GPUS = _MOST_INSTANCES = 64
 _KV = {"FP8": "fp8", "INT8": "int8"}
 # What trtllm-build takes where nobody said anything; a number of requests that nobody chose.
 _BUILDER_DEFAULT_BATCHES = (256, 2048)
@@ -52,7 +53,7 @@ def describe(
         **_kept(notes, "kv_dtype", _kv_dtype(facts, target, gpu)),
         **_kept(notes, "tp", _tp(facts)),
         **_lengths(facts, identity.architecture.context, notes),
-        "instances": min(facts.instances, 64),
+        "instances": min(facts.instances, _MOST_INSTANCES),
         "concurrency": min(batch.value, _MOST_AT_ONCE) if batch is not None else None,
     }
     if facts.instances > 1:
@@ -172,6 +173,11 @@ def _tp(facts: Facts) -> tuple[int | None, Note | None]:
     for number in (tp, pp, cp):
         total *= number.value if number is not None else 1
     odd = next((number for number in (pp, cp) if number is not None and number.value > 1), None)
+    if total > _MOST_GPUS:
+        place = next(number.place for number in (tp, pp, cp) if number is not None and number.value > 1)
+        return None, Note(
+            place, "left", f"{total} ranks", "tp 1", f"at most {_MOST_GPUS} are planned: --tp N"
+        )
     if odd is not None:
         old = ", ".join(f"{key} {number.value}" for key, number in facts.ranks.items())
         why = "there are no pipeline or context ranks here; all GPUs share every layer"
