@@ -45,8 +45,8 @@ _WHY = {
     "enable_kv_cache_reuse": "the plan turns it on wherever the KV type allows it",
     "enable_chunked_context": "the plan turns it on wherever the KV type allows it",
     "exclude_input_in_output": "answers never repeat the prompt; a request can ask for it",
-    "xgrammar_tokenizer_info_path": "guided decoding takes its vocabulary from the tokenizer",
-    "guided_decoding_backend": "the plan's engine has no guided decoding",
+    "xgrammar_tokenizer_info_path": "it is made anew where guided decoding is planned",
+    "guided_decoding_backend": "write `guided: true` for the model into deployment.yaml (0.19 and later)",
     "accumulate_tokens": "the front decodes over chunk borders itself, and sends each piece of text once",
     "add_special_tokens": "the chat template decides it; text_input gets the tokenizer's own",
     "skip_special_tokens": "special tokens are never part of the text",
@@ -58,7 +58,7 @@ _WHY = {
     "use_draft_logits": "the plan has no draft model",
     "tensorrt_llm_draft_model_name": "the plan has no draft model",
 }
-_LORA = "the plan has no memory for adapters"
+_LORA = "adapters are planned by name: `loras:` in deployment.yaml"
 # Fields of NVIDIA's templates, which the new ones have with values of the plan.
 _FIELDS = frozenset(
     {"name", "backend", "platform", "max_batch_size", "model_transaction_policy", "dynamic_batching", "input",
