@@ -103,11 +103,10 @@ class CpuClock:
     def __init__(self, server_pid: int) -> None:
         self._server = psutil.Process(server_pid)
 
-    def processes(self, role: str) -> list[int]:
-        """Ids of the server's processes of a role."""
-        return [
-            child.pid for child in self._server.children(recursive=True) if _role(child.cmdline()) == role
-        ]
+    def processes_but(self, role: str) -> list[int]:
+        """Ids of the server's processes, itself included, but those of a role."""
+        children = self._server.children(recursive=True)
+        return [self._server.pid, *(child.pid for child in children if _role(child.cmdline()) != role)]
 
     def read(self) -> dict[str, float]:
         """Seconds so far; keys are ``client``, ``tritonserver`` and the models of the stubs."""

@@ -147,14 +147,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         engine_core, other_core = sorted(os.sched_getaffinity(0))[:2]
         os.environ["TRTBUILD_ENGINE_THREADS"] = "1"
         asked.threads = 1
-        pin(os.getpid(), other_core)  # the server inherits it
+        pin(os.getpid(), engine_core)  # both engines inherit it; OpenVINO keeps to the core that it finds
     with (
         baseline(weights, engine_settings(llm, threads=asked.threads)) as arm,
         start(asked.repository) as server,
     ):
         if asked.pinned:
-            for process in (arm.pid, *CpuClock(server.pid).processes("tensorrtllm")):
-                pin(process, engine_core)
+            for process in CpuClock(server.pid).processes_but("tensorrtllm"):
+                pin(process, other_core)
+            pin(os.getpid(), other_core)
         for streams in (int(word) for word in asked.streams.split(",")):
             level = run_level(
                 server,
