@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from trtbuild.build.runner import BuildSettings, decide
 from trtbuild.cli import run
 from trtbuild.plan.model import Plan
 from trtbuild.preflight import host as host_module
-from trtbuild.spec import DeploymentSpec
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
 SENTENCE = ["--model", "qwen-7b", "--quant", "awq"]
@@ -329,5 +327,36 @@ def lora(folder: Path, rank: int = 8) -> Path:
     return folder
 
 
-def deployment(**model: Any) -> DeploymentSpec:
-    return DeploymentSpec.model_validate({"models": [{"model": "qwen-7b", "quant": "awq", **model}]})
+def test_adapters_and_the_tokenizers_description_are_built_and_installed(
+    host: GpuHost, hugging_face: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = lora(tmp_path / "adapters" / "fr")
+    words = [*SENTENCE, "--lora", f"french={folder}", "--guided"]
+    assert run([*words, "--dry-run", "--json", "--no-build"]) == 0
+    plan = Plan.model_validate(json.loads(capsys.readouterr().out)["plan"])
+    options = JobOptions(loras={"french": folder}, guided=True)
+    host.makes(decide(plan.llms[0], plan, BuildSettings(Path("unused"), options)).commands)
+    assert run(words) == 0
+    assert host.steps() == ["convert", "lora-french", "tokenizer-info", "compile"]
+    assert tree(Path("model_repo/qwen-7b_engine/1")) == {
+        ".gitkeep", "config.json", "rank0.engine", "xgrammar_tokenizer_info.json",
+        "lora/french/model.lora_weights.npy", "lora/french/model.lora_config.npy",
+    }  # fmt: skip
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 4}))
+    assert run(words) == 0  # only what an adapter touches is made again
+    assert host.steps() == ["lora-french", "compile"]
+    assert run([*words, "--container", "25.04", "--output", "old"]) == 1  # 0.18.2 has no guided decoding
+    assert "came with TensorRT-LLM 0.19.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["french", "=folder", "french="])
+def test_an_adapter_needs_a_name_and_a_folder(value: str) -> None:
+    assert run(["plan", *SENTENCE, "--lora", value]) == 2
+
+
+def test_an_adapter_that_is_none_is_refused_before_anything_is_fetched(
+    host: GpuHost, hugging_face: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run([*SENTENCE, "--lora", f"a={tmp_path}"]) == 1
+    assert "adapter_model.safetensors" in capsys.readouterr().err
+    assert hugging_face == []

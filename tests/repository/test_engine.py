@@ -149,3 +149,11 @@ def test_another_gpu_or_container_means_another_engine(shop: Any) -> None:
     assert len(keys) == 3
     # 26.04 and 26.07 ship the same TensorRT-LLM and TensorRT.
     assert engine_key(shop.llm(), find_container("26.04"), "8.9") in keys
+
+
+def test_guided_decoding_points_at_what_the_build_puts_beside_the_engine(shop: Any) -> None:
+    written = parameters(engine_of(shop.llm(guided=True)))
+    assert written["guided_decoding_backend"] == "xgrammar"
+    assert written["xgrammar_tokenizer_info_path"] == "qwen-7b_engine/1/xgrammar_tokenizer_info.json"
+    without = parameters(engine_of(shop.llm()))
+    assert (without["guided_decoding_backend"], without["xgrammar_tokenizer_info_path"]) == ("", "")

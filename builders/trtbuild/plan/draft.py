@@ -55,6 +55,7 @@ class Draft:
     engine_copy_bytes: int
     vision_tower_bytes: int
     kv_bytes_per_token: int
+    guided: bool = False
     measured: MeasuredSpec | None = None  # stands for estimates; scaled to the planned shape
 
     @property
@@ -191,5 +192,6 @@ class Draft:
             chunked_context=self.chunked_context,
             max_queue_size=concurrency * QUEUE_PER_SLOT,
             vocab_size=self.architecture.vocab,
+            guided=self.guided,
             measured_by=self.measured.source if self.measured is not None else None,
         )

@@ -94,6 +94,7 @@ def make_draft(
         engine_copy_bytes=copy_bytes,
         vision_tower_bytes=tower_bytes,
         kv_bytes_per_token=kv.bytes_per_token,
+        guided=spec.guided and target is Target.ENGINE,
         measured=measured,
     )
     return draft, tuple(findings)

@@ -80,6 +80,7 @@ class LlmPlan(_Frozen):
     chunked_context: bool
     max_queue_size: int
     vocab_size: int
+    guided: bool = False  # guided decoding is prepared: the engine reads the tokenizer's description
     measured_by: str | None = None  # the log that bytes are from, as far as it tells them; None: estimates
 
 

@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any
 
+from trtbuild.build.commands import TOKENIZER_INFO
 from trtbuild.catalog.versions import Container, Interface, interface
 from trtbuild.errors import RepositoryError
 from trtbuild.plan.model import LlmPlan
@@ -77,6 +78,11 @@ def engine_parameters(llm: LlmPlan, version: str, engine_path: str, worker_path:
         "cuda_graph_cache_size": "0",
         "speculative_decoding_fast_logits": boolean(False),
     }
+    if llm.guided:  # the C++ backend reads no tokenizer; the build writes its description beside the engine
+        values |= {
+            "guided_decoding_backend": "xgrammar",
+            "xgrammar_tokenizer_info_path": f"{engine_path}/{TOKENIZER_INFO}",
+        }
     rows = interface(version, "tensorrt_llm").parameters
     return {row.name: values.get(row.name, "") for row in rows}
 
