@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.plans import detector_plan, llm_plan, plan_of
 
 from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import PlanError
+from trtbuild.plan.explain import explain
 from trtbuild.plan.graph import GraphFacts
 from trtbuild.plan.vision import VisionSource, plan_vision
 from trtbuild.spec import PostprocessSpec, PreprocessSpec, Task, VisionSpec
@@ -132,3 +134,12 @@ def test_workspace_grows_with_the_batch() -> None:
     assert large.workspace_bytes - small.workspace_bytes == pytest.approx(
         1.5 * 7 * (20_000_000 + 14_745_600), abs=8
     )
+
+
+def test_the_plan_says_how_both_kinds_live_side_by_side() -> None:
+    both = plan_of(llm_plan(), detector_plan())
+    assert "a picture waits for one step of a language model at most: 2048 tokens (qwen-7b)" in explain(both)
+    assert "MIG" not in explain(both)  # an L4 has none
+    large = both.model_copy(update={"gpu": both.gpu.model_copy(update={"name": "A100-SXM-80GB"})})
+    assert "or MIG: A100-SXM-80GB splits into up to 7 slices" in explain(large)
+    assert "side by side" not in explain(plan_of(detector_plan()))

@@ -36,6 +36,8 @@ def demo_command(keep: bool, folder: Path, without_ocr: bool) -> None:
     path = folder / "model_repo"
     build(path, with_ocr=not without_ocr)
     repository = Repository.open(path)
+    if keep and repository.plan.visions:
+        add_assistant(repository)
     with serving(repository, keep=keep) as record:
         from tritonstream import Client
 
@@ -45,7 +47,8 @@ def demo_command(keep: bool, folder: Path, without_ocr: bool) -> None:
                 read(client, folder / "page.png")
         compare(repository.plan, record)
     if keep:
-        say_what_to_try(path, folder / "page.png" if repository.plan.visions else None)
+        address = f"127.0.0.1:{record.grpc_port}"
+        say_what_to_try(path, folder / "page.png" if repository.plan.visions else None, address)
 
 
 @contextmanager
@@ -69,13 +72,22 @@ def serving(repository: Repository, *, keep: bool) -> Iterator[ServerRecord]:
             server.stop()
 
 
-def say_what_to_try(repository: Path, page: Path | None) -> None:
+def add_assistant(repository: Repository) -> None:
+    """Puts the page assistant beside the models: it reads a page and asks about it."""
+    from trtbuild.repository.assistant import write_assistant
+
+    (llm,), (reader,) = repository.plan.llms, repository.plan.visions
+    write_assistant(repository.path, reader=reader.name, llm=llm.name, max_input_tokens=llm.max_input_tokens)
+
+
+def say_what_to_try(repository: Path, page: Path | None, address: str) -> None:
     """Commands for whoever has a running server now."""
     click.echo("\nThe server runs on. Try:")
     click.echo('  trtbuild ask "Why is the sky blue?"')
     click.echo("  trtbuild chat")
     if page is not None:
         click.echo(f"  trtbuild ocr {page} --draw boxes.png")
+        click.echo(f'  python clients/examples/ask_page.py {page} "What is it about?" {address}')
     click.echo("  trtbuild status")
     click.echo(f"  trtbuild stop {repository}")
 

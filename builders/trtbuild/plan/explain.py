@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trtbuild.catalog.gpus import find_gpu
+from trtbuild.errors import CatalogError
 from trtbuild.plan.ledger import plural
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
 from trtbuild.spec import Target
@@ -16,6 +18,8 @@ def explain(plan: Plan) -> str:
     lines = list(_device(plan))
     for model in plan.models:
         lines += ["", *(_llm(model, plan) if isinstance(model, LlmPlan) else _vision(model))]
+    if plan.llms and plan.visions:
+        lines += ["", *_side_by_side(plan)]
     lines += ["", *_verdict(plan)]
     return "\n".join(lines)
 
@@ -85,6 +89,35 @@ def _vision(vision: VisionPlan) -> Iterator[str]:
             f"{_gib(network.weights_bytes)} + workspace {_gib(network.workspace_bytes)} at batch "
             f"{network.max_batch_size})"
         )
+
+
+def _side_by_side(plan: Plan) -> Iterator[str]:
+    """What keeps language and vision models from starving each other, and the alternative."""
+    yield "side by side:"
+    longest = max(plan.llms, key=lambda llm: llm.max_num_tokens)
+    yield (
+        f"  a picture waits for one step of a language model at most: {longest.max_num_tokens} tokens "
+        f"({longest.name}); Triton's rate limiter and priorities cannot hold one back"
+    )
+    compiled = [network.model for vision in plan.visions for network in vision.networks
+                if network.runtime == "tensorrt"]  # fmt: skip
+    if compiled and plan.target is not Target.LOCAL:
+        yield f"  CUDA priority: the kernels of {', '.join(compiled)} go first"
+    decoders = sum(stage.instances for vision in plan.visions for stage in vision.stages)
+    yield f"  {plural(decoders, 'process', 'es')} decode and post-process on the CPU, without a CUDA context"
+    slices = _mig_slices(plan)
+    if slices:
+        yield (
+            f"  or MIG: {plan.gpu.name} splits into up to {slices} slices, which share nothing; a process "
+            "sees one, so that is a server a slice, and clients choose by address"
+        )
+
+
+def _mig_slices(plan: Plan) -> int:
+    try:
+        return find_gpu(plan.gpu.name).gpu.mig_max
+    except CatalogError:
+        return 0
 
 
 def _verdict(plan: Plan) -> Iterator[str]:

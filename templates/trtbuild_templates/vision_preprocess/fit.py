@@ -15,7 +15,7 @@ _FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-_LARGEST_WHOLE = 16  # times the network's picture, up to which the whole is resized before it is cut
+_LARGEST_WHOLE = 32  # times the network's picture, up to which the whole is resized before it is cut
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
