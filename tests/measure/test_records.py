@@ -159,3 +159,11 @@ def test_impossible_figures_are_flagged():
     for one in crowd.requests:
         one.intended_s, one.sent_s, one.end_s = 0.0, 0.0, 99.0
     assert any("there are 4 users" in text for text in impossible(crowd))
+
+
+def test_tokens_that_the_server_never_made_are_flagged():
+    made = record([0.1] * 400)  # five tokens each, ten requests a second
+    made.timeline = [(float(t_s), "m", "tokens_out", 50.0 * t_s) for t_s in range(3, 38)]
+    assert impossible(made) == []
+    made.timeline = [(float(t_s), "m", "tokens_out", 5.0 * t_s) for t_s in range(3, 38)]
+    assert any("the server counts 170" in text for text in impossible(made))

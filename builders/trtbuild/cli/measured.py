@@ -308,14 +308,14 @@ def _rate(data: dict[str, Any] | None) -> str:
 
 
 _SERVER: dict[str, tuple[str, Callable[[float], str]]] = {
-    "queue_wait_s": ("Triton queue", lambda v: f"{1e3 * v:.1f} ms"),
-    "engine_wait_s": ("engine queue", lambda v: f"{1e3 * v:.1f} ms"),
-    "generation_mean": ("generating", lambda v: f"{v:.1f}"),
-    "waiting_max": ("most waiting", lambda v: f"{v:.0f}"),
-    "kv_share_max": ("KV in use", lambda v: f"{v:.0%}"),
+    "queue_wait_s": ("in Triton", lambda v: f"{1e3 * v:.1f} ms"),
+    "engine_wait_s": ("for a place", lambda v: f"{1e3 * v:.1f} ms"),
+    "generation_mean": ("running", lambda v: f"{v:.1f}"),
+    "waiting_max": ("waiting", lambda v: f"{v:.0f}"),
+    "kv_share_max": ("KV", lambda v: f"{v:.0%}"),
     "batch": ("batch", lambda v: f"{v:.1f}"),
-    "cpu_cores_mean": ("CPU cores", lambda v: f"{v:.2f}"),
-    "gpu_busy_mean": ("GPU busy", lambda v: f"{v:.0%}"),
+    "cpu_cores_mean": ("cores", lambda v: f"{v:.2f}"),
+    "gpu_busy_mean": ("GPU", lambda v: f"{v:.0%}"),
 }
 
 
@@ -323,7 +323,10 @@ def _show_server(server: dict[str, dict[str, float]]) -> None:
     rows = []
     for model, row in server.items():
         cells = [shown(row[key]) if key in row else "" for key, (_, shown) in _SERVER.items()]
-        if any(cells):
+        if any(
+            row.get(key, 0.0) >= 0.05
+            for key in ("cpu_cores_mean", "generation_mean", "gpu_busy_mean", "batch")
+        ):
             rows.append((model, *cells))
     if rows:
         print_table(("server", *(f">{title}" for title, _ in _SERVER.values())), rows)

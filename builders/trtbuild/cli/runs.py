@@ -149,6 +149,7 @@ def compare_command(before: str, after: str, anyway: bool, as_json: bool, runs_f
     if as_json:
         print_json(asdict(found))
         return
+    note("one run each: intervals hold what varies within a run, not between repeats of it")
     for reason in found.reasons:
         note(f"not comparable: {reason}")
     print_table(

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def tune_command(
     repo: Path, budget_s: float, metric: str, percentile: float, shape: str, only: tuple[str, ...],
-    trials: int,    model: str | None, traffic: tuple[str, ...], prefix_share: float, output: Path, runs_file: Path | None,
-    as_json: bool, **options: Any,
+    trials: int, model: str | None, traffic: tuple[str, ...], prefix_share: float, output: Path,
+    runs_file: Path | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Vary one parameter of REPO's plan at a time; keep what raises the goodput within the budget."""
     from trtbuild.tenants import Repository

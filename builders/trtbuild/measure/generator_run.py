@@ -49,7 +49,8 @@ def measure(streams: int, tokens: int, answer_s: float, duration_s: float) -> tu
         stack.callback(os.sched_setaffinity, 0, cores)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         load = load_of(streams, tokens, answer_s, duration_s)
-        return bench(MeasuredServer(address), load, Store(folder / "runs.sqlite"), on_progress=look), most[0]
+        record = bench(MeasuredServer(address), load, Store(folder / "runs.sqlite"), on_progress=look)
+        return record, most[0]
 
 
 def main() -> int:
@@ -65,7 +66,8 @@ def main() -> int:
     figures = {
         "streams_max": most, "requests": group["requests"], "ok": group["ok"], **own,
         "send_error_s": {part: group["send_error_s"][part]["value"] for part in ("p50", "p95", "p99")},
-        "tokens_per_s": group["tokens_out_per_s"]["value"], "requests_per_s": group["requests_per_s"]["value"],
+        "tokens_per_s": group["tokens_out_per_s"]["value"],
+        "requests_per_s": group["requests_per_s"]["value"],
     }  # fmt: skip
     if asked.json:
         print(json.dumps(figures, indent=1))

@@ -20,7 +20,7 @@ Values = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 RESAMPLES = 2000
-BATCHES = 20  # of time, for the interval of a rate
+BATCHES = (5, 20)  # parts of the time, for the interval of a rate: as many as have 16 events each
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,11 @@ def rate(times_s: Sequence[float], weights: Sequence[float], window_s: tuple[flo
     length_s = end_s - begin_s
     if length_s <= 0:
         return Estimate(None, why="nothing was measured")
-    parts, _ = np.histogram(times_s, bins=BATCHES, range=window_s, weights=weights)
+    count = min(max(len(times_s) // 16, BATCHES[0]), BATCHES[1])
+    parts, _ = np.histogram(times_s, bins=count, range=window_s, weights=weights)
     value = float(parts.sum()) / length_s
-    half = (
-        float(student.ppf((1 + CONFIDENCE) / 2, BATCHES - 1)) * float(parts.std(ddof=1)) / math.sqrt(BATCHES)
-    )
-    half *= BATCHES / length_s
+    half = float(student.ppf((1 + CONFIDENCE) / 2, count - 1)) * float(parts.std(ddof=1)) / math.sqrt(count)
+    half *= count / length_s
     return Estimate(value, max(0.0, value - half), value + half)
 
 

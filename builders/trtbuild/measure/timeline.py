@@ -184,7 +184,7 @@ def main() -> None:
             sys.stdout.write(json.dumps([round(at_s - asked.begin, 4), rows]) + "\n")
             sys.stdout.flush()
             due_s = max(due_s + asked.period, time.monotonic())
-            time.sleep(due_s - time.monotonic())
+            time.sleep(max(0.0, due_s - time.monotonic()))
 
 
 if __name__ == "__main__":

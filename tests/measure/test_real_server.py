@@ -1,0 +1,117 @@
+"""On a real server: figures that the server itself confirms, a damaged model that the gate catches, tune."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.support.engine_repo import smollm2_gguf
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+PROMPTS = (
+    "The capital of France is", "Water boils at a temperature of", "Once upon a time there was a",
+    "The opposite of hot is", "Two plus two equals", "In the morning the sun", "A dog is an animal that",
+    "The first month of the year is",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("measure")
+
+
+@pytest.fixture(scope="module")
+def trtbuild(folder):
+    import os
+
+    environment = {
+        **os.environ,
+        "TRTBUILD_STATE": str(folder / "state"),
+        "TRTBUILD_RUNS": str(folder / "r.sqlite"),
+    }
+
+    def call(*args: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "trtbuild", *args]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=folder, env=environment, timeout=280, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    return call
+
+
+def build(trtbuild, output: str, weights: Path) -> None:
+    small = ("--max-input", "512", "--max-output", "64", "--concurrency", "4")
+    trtbuild(
+        "--model", "smollm2-135m", "--weights", str(weights), "--target", "local", *small, "--output", output
+    )
+
+
+@pytest.fixture(scope="module")
+def repository(trtbuild):
+    build(trtbuild, "repo", smollm2_gguf())
+    return "repo"
+
+
+def damaged(path: Path) -> Path:
+    """A copy of the weights in which one layer's down projection is zero."""
+    from gguf import GGUFReader
+
+    shutil.copyfile(smollm2_gguf(), path)
+    tensor = next(one for one in GGUFReader(path).tensors if one.name == "blk.4.ffn_down.weight")
+    with path.open("r+b") as file:
+        file.seek(tensor.data_offset)
+        file.write(bytes(int(tensor.n_bytes)))
+    return path
+
+
+def test_the_servers_own_counts_agree_with_what_came(trtbuild, repository):
+    trtbuild("serve", repository, "--detach")
+    try:
+        load = ("--users", "4", "--traffic", "48/16", "--duration", "10", "--warmup", "2")
+        record = json.loads(trtbuild("bench", *load, "--json"))
+        findings = json.loads(trtbuild("diagnose", record["run_id"], "--json"))
+    finally:
+        trtbuild("stop", repository)
+    assert record["state"] == "complete"
+    measured = [one for one in record["requests"] if one["outcome"] == "ok"]
+    assert {one["output_tokens"] for one in measured} == {16}
+    assert all(sum(one["arrival_tokens"]) == 16 for one in measured)
+    assert all(abs(one["prompt_tokens"] - 48) <= 3 for one in measured)
+    series = {row[2] for row in record["timeline"]}
+    assert {"generation", "kv_used", "kv_max", "iteration", "tokens_out", "cpu_cores", "rss_bytes"} <= series
+    told = [row[3] for row in record["timeline"] if row[2] == "tokens_out"]
+    assert max(told) <= sum(sum(one["arrival_tokens"]) for one in record["requests"]) + 64
+    assert not [text for text in record["notes"] if text.startswith("impossible")]
+    assert record["deployment"]["plan"]["models"][0]["max_batch_size"] == 4
+    assert findings["limits"]
+
+
+def test_a_zeroed_layer_is_caught_and_the_model_itself_passes(trtbuild, repository, folder):
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("\n".join(json.dumps({"prompt": text}) for text in PROMPTS))
+    build(trtbuild, "damaged", damaged(folder / "damaged.gguf"))
+    asked = ("--prompts", "prompts.jsonl", "--max-tokens", "24", "--no-needles", "--json")
+    same = json.loads(trtbuild("quality", repository, repository, *asked))
+    assert same["groups"]["next token"]["agreement"]["value"] >= 0.9
+    worse = json.loads(trtbuild("quality", repository, "damaged", *asked, code=1))
+    assert worse["groups"]["next token"]["agreement"]["value"] < 0.75
+    assert not next(one for one in worse["gate"] if one["name"] == "next-token")["kept"]
+
+
+def test_tune_raises_the_goodput_of_a_plan_with_one_place(trtbuild, folder):
+    small = ("--max-input", "256", "--max-output", "32", "--concurrency", "1")
+    trtbuild("--model", "smollm2-135m", "--quant", "int4", "--target", "local", *small, "--output", "narrow")
+    load = ("--shape", "closed:8", "--traffic", "32/16", "--duration", "8", "--warmup", "2")
+    limits = ("--budget", "3", "--percentile", "50", "--only", "max_batch_size", "--trials", "4")
+    found = json.loads(trtbuild("tune", "narrow", *load, *limits, "--json", "-o", "tuned.yaml"))
+    assert found["best"]["score"] > 1.03 * found["begin"]["score"]
+    assert found["best"]["settings"]["smollm2-135m.max_batch_size"] > 1
+    spec = yaml.safe_load((folder / "tuned.yaml").read_text())
+    assert spec["models"][0]["concurrency"] == found["best"]["settings"]["smollm2-135m.max_batch_size"]
