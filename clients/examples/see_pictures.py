@@ -1,0 +1,27 @@
+"""Boxes of many pictures at once: bad ones are told, good ones drawn, all written in COCO's format."""
+
+import json
+import sys
+from pathlib import Path
+
+from tritonstream import Client, Detections
+
+
+def main(folder: str, url: str = "127.0.0.1:8001", model: str = "yolov3-tiny") -> None:
+    pictures = sorted(path for path in Path(folder).iterdir() if path.suffix in {".jpg", ".png", ".webp"})
+    rows = []
+    with Client(url) as client:
+        for number, (path, found) in enumerate(
+            zip(pictures, client.detect(model, pictures, return_errors=True), strict=True)
+        ):
+            if not isinstance(found, Detections):
+                print(f"{path.name}: {found}")
+                continue
+            print(f"{path.name}: {', '.join(thing.label for thing in found.things) or 'nothing'}")
+            found.draw().save(path.with_suffix(".boxes.png"))
+            rows += found.to_coco(number)
+    Path(folder, "boxes.json").write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
