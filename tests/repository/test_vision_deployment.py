@@ -113,3 +113,13 @@ def test_the_script_compiles_once_and_again_when_the_graph_changes(
     assert build() == 1
     graph.write_bytes(b"another graph")
     assert build() == 2
+
+
+def test_a_plan_file_goes_when_its_network_changes(shop: Any) -> None:
+    plan = shop.repo / "detector_network/1/model.plan"
+    shop.write(plan_of(changed(runtime="tensorrt")))
+    plan.write_text("compiled")
+    shop.write(plan_of(changed(runtime="tensorrt"), ocr_plan()))
+    assert plan.read_text() == "compiled"
+    shop.write(plan_of(changed(runtime="tensorrt", preferred_batch_sizes=(8,)), ocr_plan()))
+    assert not plan.exists()

@@ -43,11 +43,13 @@ class ModelFolder:
         name: the model's and its folder's name.
         config: its parsed configuration; the text is among ``files`` as config.pbtxt.
         files: path inside the folder (with "/") → content.
+        derived: what a build on another machine makes of them; it goes when one of them changes.
     """
 
     name: str
     config: model_config_pb2.ModelConfig
     files: Mapping[str, Content]
+    derived: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

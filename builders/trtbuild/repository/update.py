@@ -43,7 +43,7 @@ def update(
             if _is_current(repo / name, folder, generated) and not outdated and not returning:
                 continue
             fresh = staging / "new" / name
-            kept += _stage(repo / name, fresh, folder, leave={*generated, *outdated})
+            kept += _stage(repo / name, fresh, folder, leave={*generated, *outdated, *folder.derived})
             for file, source in returning.items():
                 steps.make_folder((fresh / file).parent)
                 steps.link_file(source, fresh / file)

@@ -230,14 +230,13 @@ def _network(network: NetworkPlan, origin: str, target: Target, weights: Path | 
     if weights is not None and weights.is_dir():
         found = sorted(path for path in weights.rglob("*") if path.is_file())
         files |= {f"1/{path.relative_to(weights).as_posix()}": Linked(path) for path in found}
-        return ModelFolder(network.model, config, files)
-    if weights is not None:
+    elif weights is not None:
         files[_MODEL_FILE] = Linked(weights)
-        return ModelFolder(network.model, config, files)
-    if target is Target.LOCAL:
+    elif target is Target.LOCAL:
         raise RepositoryError(f"the ONNX file of {network.model} is missing")
-    files["1/.gitkeep"] = Text(b"")
-    return ModelFolder(network.model, config, files)
+    else:
+        files["1/.gitkeep"] = Text(b"")
+    return ModelFolder(network.model, config, files, (f"1/{PLAN_FILE}",) if compiled else ())
 
 
 def cuda_parameters(network: NetworkPlan) -> dict[str, str]:
