@@ -170,6 +170,16 @@ def test_graphs_that_take_no_picture_are_explained(inputs: Any, message: str) ->
         read(model)
 
 
+def test_channels_that_are_not_said_are_three() -> None:
+    free = graph(
+        [node("GlobalAveragePool", ["image"], ["mean"])],
+        [("image", FLOAT, [None, None, None, None])],
+        [("mean", FLOAT, [None, None, 1, 1])],
+    )
+    facts = read(free).facts
+    assert (facts.layout, facts.channels, facts.outputs[0].dims) == ("nchw", 3, (-1, 3, 1, 1))
+
+
 def test_a_graph_that_cannot_run_is_an_error_of_its_own() -> None:
     model = graph(
         [node("NoSuchOperator", ["image"], ["out"])], [IMAGE], [("out", FLOAT, ["batch", 3, 16, 16])]

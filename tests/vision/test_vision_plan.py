@@ -55,6 +55,7 @@ def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
         ({"labels": (300,), "boxes": (300, 4), "scores": (300,)}, 640, Task.DETECTION, "boxes", 0),
         ({"out": (21, 80, 80)}, 640, Task.SEGMENTATION, "", 21),
         ({"output0": (116, 8400), "output1": (32, 160, 160)}, 640, Task.SEGMENTATION, "yolov8", 80),
+        ({"label_map": (640, 640)}, 640, Task.SEGMENTATION, "", 0),
         ({"what": (7, 9, 11, 13)}, 640, Task.RAW, "", 0),
     ],
 )

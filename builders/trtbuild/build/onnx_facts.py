@@ -94,7 +94,7 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
     facts = GraphFacts(
         origin=file.origin,
         opset=file.opset,
-        inputs=file.inputs,
+        inputs=tuple(picture if row.name == picture.name else row for row in file.inputs),
         outputs=tuple(
             row.model_copy(update={"dims": (1, *row.dims)}) if row.name in unbatched else row
             for row in outputs

@@ -86,9 +86,10 @@ def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tupl
 def _readings(spec: VisionSpec, facts: GraphFacts, labels: int, size: tuple[int, int]) -> Iterator[Reading]:
     outputs = [row for row in facts.outputs if len(row.dims) > 1]
     yield from _ready_boxes(outputs)
-    yield from _grids(outputs, size, spec)
-    yield from _cells(outputs, size)
-    yield from _queries(outputs, size)
+    if all(row.dtype.startswith("FP") for row in outputs):
+        yield from _grids(outputs, size, spec)
+        yield from _cells(outputs, size)
+        yield from _queries(outputs, size)
     yield from _maps(outputs, size)
     yield from _vectors(outputs, facts, labels, spec)
 
