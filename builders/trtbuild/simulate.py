@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trtbuild.catalog.latency import latency_constants
 from trtbuild.errors import PlanError
+from trtbuild.measure.calibration import measured_requests
 from trtbuild.plan.device import planned_gpu
+from trtbuild.plan.latency.calibrate import calibrate
 from trtbuild.plan.latency.forecast import (
     Budget,
     Level,
@@ -20,11 +22,14 @@ from trtbuild.plan.latency.forecast import (
     replicas_for,
 )
 from trtbuild.plan.latency.replica import Policy
-from trtbuild.plan.latency.system import evidence, gpu_system
+from trtbuild.plan.latency.system import evidence, gpu_system, limits_of
 from trtbuild.plan.model import LlmPlan, Plan
 from trtbuild.plan.sources import resolve
 from trtbuild.prepare import prepare
 from trtbuild.spec import DeploymentSpec
+
+if TYPE_CHECKING:
+    from trtbuild.measure.records.record import Record
 
 _LARGEST_STEP_TOKENS = 8192
 
@@ -96,11 +101,17 @@ class Deployment:
         )
 
 
-def deployment(spec: DeploymentSpec, *, policy: str = Policy.NO_EVICT) -> Deployment:
+def deployment(
+    spec: DeploymentSpec, *, policy: str = Policy.NO_EVICT, record: Record | None = None
+) -> Deployment:
     """Plans a spec with one language model and makes it ready to be simulated.
 
+    Args:
+        record: a run on the same device, from which a step's cost is taken; None: from published figures.
+
     Raises:
-        PlanError: several language models or none, a plan that does not fit, a device without figures.
+        PlanError: several language models or none, a plan that does not fit, a device without figures, or a
+            run from which no cost follows.
     """
     if len(spec.models) != 1:
         names = ", ".join(llm.name or llm.model for llm in spec.models) or "none"
@@ -113,6 +124,8 @@ def deployment(spec: DeploymentSpec, *, policy: str = Policy.NO_EVICT) -> Deploy
         raise PlanError(
             "what does not fit cannot be simulated", "`trtbuild plan` with the same options says why"
         )
+    if record is not None:
+        return _on_run(plan, plan.llms[-1], record, policy, prepared.notes)
     gpu = planned_gpu(plan)
     llm = plan.llms[-1]
     if gpu is None:
@@ -131,3 +144,41 @@ def deployment(spec: DeploymentSpec, *, policy: str = Policy.NO_EVICT) -> Deploy
     )
     notes = (evidence(llm=llm, gpu=gpu, constants=constants), *prepared.notes)
     return Deployment(plan, llm, system, notes)
+
+
+def deployment_of_run(record: Record, *, policy: str = Policy.NO_EVICT) -> Deployment:
+    """The deployment that was measured, with a step's cost from the run.
+
+    Raises:
+        PlanError: the record has no plan with the model that was asked, or no cost follows from it.
+    """
+    data = record.deployment.get("plan")
+    if not data:
+        raise PlanError(
+            f"run {record.run_id} was not of a repository that trtbuild planned: its limits are not known",
+            "describe the deployment too: --model NAME --target TARGET …",
+        )
+    plan = Plan.model_validate(data)
+    asked = {one.model for one in record.measured()}
+    served = [llm for llm in plan.llms if asked & {llm.name, f"{llm.name}_engine", f"{llm.name}_ensemble"}]
+    if len(served) != 1:
+        names = ", ".join(sorted(asked))
+        raise PlanError(f"run {record.run_id} asked {names}: not one language model of its plan")
+    return _on_run(plan, served[0], record, policy, ())
+
+
+def _on_run(plan: Plan, llm: LlmPlan, record: Record, policy: str, notes: tuple[str, ...]) -> Deployment:
+    found = calibrate(measured_requests(record))
+    system = System(
+        found.cost,
+        limits_of(llm, plan.target, Policy(policy)),
+        llm.instances,
+        llm.tp / llm.instances,
+        found.spreads,
+    )
+    told = (
+        f"calibrated on {found.requests} answers of run {record.run_id}, at most {found.most_at_once} open: "
+        f"median error {found.errors['ttft']:.0%} of the time to the first token, "
+        f"{found.errors['tpot']:.0%} of the time from first to last"
+    )
+    return Deployment(plan, llm, system, (told, *notes))

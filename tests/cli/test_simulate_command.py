@@ -21,7 +21,7 @@ def test_levels_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < first["low"] < first["value"] < first["high"]
     per_s = slow["tokens_out_per_s"]["value"]
     assert slow["cost_per_million_tokens"] == pytest.approx(0.8 / 3600 / per_s * 1e6)
-    assert any("published figures" in text for text in data["notes"])
+    assert any("published figure" in text for text in data["notes"])
 
 
 def test_a_budget_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trtbuild.cli.console import note, print_json
-from trtbuild.cli.options import read_spec, spec_options
+from trtbuild.cli.measured import open_store, runs_option
+from trtbuild.cli.options import PathType, read_spec, spec_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from trtbuild.plan.latency.forecast import Forecast, Level, Mix, System
+    from trtbuild.simulate import Deployment
+    from trtbuild.spec import DeploymentSpec
 
 _COUNT = click.IntRange(min=1)
 _POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -74,6 +78,19 @@ _NOT_NEGATIVE = click.FloatRange(min=0)
     help="Simulated at each level.",
 )
 @click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--from-run",
+    "run_id",
+    metavar="RUN",
+    help="A step's cost from this recorded run instead of published figures.",
+)
+@click.option(
+    "--calibration-load",
+    type=PathType(),
+    metavar="FILE",
+    help="Write the load to calibrate with, for `bench --load`.",
+)
+@runs_option
 @click.option("--explain", is_flag=True, help="What the figures rest on, in words.")
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON.")
 def simulate_command(
@@ -87,6 +104,9 @@ def simulate_command(
     price: float | None,
     requests: int,
     seed: int,
+    run_id: str | None,
+    calibration_load: Path | None,
+    runs_file: Path | None,
     explain: bool,
     as_json: bool,
     **flags: Any,
@@ -95,9 +115,10 @@ def simulate_command(
     mix = _mix(flags)
     if fleet_rate is not None and ttft_ms is None:
         raise click.UsageError("--fleet-rate counts the replicas that keep a budget: give --ttft-ms too.")
-    from trtbuild.simulate import deployment
-
-    found = deployment(read_spec(flags), policy=policy)
+    if calibration_load is not None:
+        _write_load(calibration_load, read_spec(flags))
+        return
+    found = _deployment(flags, policy, run_id, runs_file)
     from trtbuild.plan.latency import forecast as model
 
     system = replace(found.system, replicas=found.system.replicas * replicas)
@@ -121,6 +142,29 @@ def simulate_command(
         note(text)
     if explain:
         click.echo(found.explain(mix))
+
+
+def _deployment(flags: dict[str, Any], policy: str, run_id: str | None, runs_file: Path | None) -> Deployment:
+    from trtbuild.simulate import deployment, deployment_of_run
+
+    if run_id is None:
+        return deployment(read_spec(flags), policy=policy)
+    record = open_store(runs_file).read(run_id)
+    if flags["models"] or flags["spec"]:
+        return deployment(read_spec(flags), policy=policy, record=record)
+    return deployment_of_run(record, policy=policy)
+
+
+def _write_load(path: Path, spec: DeploymentSpec) -> None:
+    from trtbuild.measure.calibration import as_file, calibration_load
+    from trtbuild.plan.sources import default_name
+
+    if len(spec.models) != 1:
+        raise click.UsageError("--calibration-load is for one model: --model NAME.")
+    llm = spec.models[0]
+    load = calibration_load(llm.name or default_name(llm.model), longest_prompt=llm.max_input_tokens)
+    path.write_text(as_file(load), encoding="utf-8")
+    note(f"{path}: at most {load.duration_s:g} s; trtbuild bench --load {path}, then simulate --from-run RUN")
 
 
 def _mix(flags: dict[str, Any]) -> Mix:

@@ -42,13 +42,21 @@ class Rates:
     layer_s: float
     sequence_s: float  # for each sequence in the step: bookkeeping, sampling, response
     request_s: float = 0.0
+    # CPUs: what products of matrices cost beyond products with vectors, which few decoding sequences take;
+    # what each token costs in those; what a step costs besides in which prompts and decoding sequences meet
+    wide_s: float = 0.0
+    vector_token_s: float = 0.0
+    joint_s: float = 0.0
 
 
 _RATES = (
     "linear_ops_s", "expert_ops_s", "head_ops_s", "attention_ops_s",
     "memory_bytes_s", "kv_bytes_s", "reduce_bytes_s",
 )  # fmt: skip
-_OVERHEADS = ("reduce_s", "step_s", "layer_s", "sequence_s")
+_OVERHEADS = (
+    "reduce_s", "step_s", "layer_s", "sequence_s",
+    "wide_s", "vector_token_s", "joint_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,12 @@ class StepCost:
             # ring: each rank sends and receives 2 (tp - 1) / tp of the message; two all-reduces in a layer
             sent = 2.0 * (work.tp - 1) / work.tp * work.reduced_bytes_per_token * tokens
             seconds = seconds + 2 * work.layers * (rates.reduce_s + sent / rates.reduce_bytes_s)
+        if rates.vector_token_s:
+            wide = seconds + rates.wide_s
+            narrow = np.minimum(wide, rates.vector_token_s * tokens)
+            joint = rates.joint_s * (rows > 1.0)
+            chosen: Number = np.where(tokens > rows, wide + joint, narrow)  # type: ignore[assignment]
+            seconds = chosen
         overhead = rates.step_s + rates.layer_s * work.layers
         return seconds + (rates.sequence_s * rows + overhead)
 

@@ -143,7 +143,9 @@ class _Run:
 
     def __init__(self, system: System, mix: Mix, level: Level, count: int, seed: int) -> None:
         requests = mix.requests(count, seed)
-        traffic = _traffic(requests, mix, level, seed)
+        # on its way to the engine a request of a closed loop is nobody's work, as while its user thinks
+        outside_s = system.cost.rates.request_s
+        traffic = _traffic(requests, replace(mix, think_s=mix.think_s + outside_s), level, seed)
         clock = _clock(mix, traffic, seed)
         if clock is not None and isinstance(traffic.load, OpenLoop):
             arrivals = clock.to_own(np.asarray(traffic.load.arrivals_s)).tolist()
@@ -156,7 +158,6 @@ class _Run:
         self.prompt_tokens = sum(requests.isl)
         self.pictures_s = clock.picture_latency_s if clock is not None else np.array([])
         osl, isl = np.asarray(requests.osl), np.asarray(requests.isl)
-        outside_s = system.cost.rates.request_s
         counted = np.arange(count) >= int(count * _WARM_UP)
         self.ttft_s = (first - arrived)[counted] + outside_s
         self.queue_s = (started - arrived)[counted]

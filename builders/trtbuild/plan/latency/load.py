@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,7 @@ class ClosedLoop:
     think_s: float = 0.0
 
 
-Load = OpenLoop | ClosedLoop
+Load: TypeAlias = OpenLoop | ClosedLoop
 
 
 @dataclass(frozen=True)
