@@ -16,7 +16,7 @@ from trtbuild.measure.stats import Estimate
 # The gate's defaults. Agreement of one step is what a 4-bit model keeps on the whole and a damaged one does
 # not; the others are how much worse than the baseline a candidate may be, as a share of its requests.
 GATE = {
-    "next-token": 0.75,  # at least: share of places where both choose the same next token
+    "next-token": 0.8,  # at least: share of places where both choose the same next token
     "gibberish": 0.02,  # at most: more answers that loop or are no text
     "errors": 0.01,  # at most: more requests that fail
     "json": 0.05,  # at most: fewer answers that adhere

@@ -40,7 +40,12 @@ def figure(record: Record, metric: str, part: str) -> dict[str, Any]:
 
 
 def _comparable(records: Sequence[Record]) -> tuple[list[tuple[float, Record]], str]:
-    loads = [(load_of(record), record) for record in records]
+    traffic = [flow["traffic"] for flow in records[-1].load.get("flows", ())]  # others are other experiments
+    loads = [
+        (load_of(record), record)
+        for record in records
+        if [flow["traffic"] for flow in record.load.get("flows", ())] == traffic
+    ]
     units = {load[1] for load, _ in loads if load is not None}
     if len(units) != 1:
         return [], ""
@@ -245,7 +250,7 @@ def ledger(plan: dict[str, Any]) -> str | None:
         return None
     if plan.get("free_bytes", 0) > 0:
         items.append(("free", plan["free_bytes"]))
-    drawing = new_figure(height_in=1.3 + 0.16 * len(items))
+    drawing = new_figure(height_in=1.8 + 0.16 * len(items))
     axes = drawing.add_subplot()
     left = 0.0
     for number, (name, size_bytes) in enumerate(items):
