@@ -101,9 +101,10 @@ def test_a_change_of_one_number_rewrites_only_the_files_that_hold_it(shop: Any) 
     before = shop.files()
     report = shop.write(shop.plan(shop.llm(kv_tokens=1024)))
     after = shop.files()
-    assert report.written == ("qwen-7b_engine",)
+    assert report.written == ("qwen-7b", "qwen-7b_engine")  # the front counts what the pool could keep
     changed = {name for name in after if after[name] != before.get(name)}
-    assert changed == {"qwen-7b_engine/config.pbtxt", "README.md", "plan.json", "trtbuild.json"}
+    configs = {"qwen-7b/config.pbtxt", "qwen-7b_engine/config.pbtxt"}
+    assert changed == {*configs, "README.md", "plan.json", "trtbuild.json"}
 
 
 @pytest.mark.parametrize("target", [Target.ENGINE, Target.LOCAL])
@@ -244,7 +245,11 @@ def test_engines_of_a_build_outlive_a_new_configuration(shop: Any) -> None:
     engine = built(shop)
     before = engine.stat()
     report = shop.write(shop.plan(shop.llm(kv_tokens=1024, max_queue_size=9)))
-    assert set(report.kept_products) == {"qwen-7b_engine/1/rank0.engine", "qwen-7b_engine/1/config.json"}
+    assert set(report.kept_products) == {
+        "qwen-7b_engine/1/rank0.engine",
+        "qwen-7b_engine/1/config.json",
+        "qwen-7b/1/tokenizer/tokenizer.json",
+    }
     assert (engine.stat().st_ino, engine.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert (shop.repo / "qwen-7b/1/tokenizer/tokenizer.json").is_file()
     assert verify_manifest(shop.repo) == []

@@ -35,6 +35,7 @@ LOCAL_DIFFERENCES = (
         "from GPU memory",
         "from host RAM",
     ),
+    Difference("<model>/config.pbtxt", "parameters.kv_tokens", "from GPU memory", "from host RAM"),
     Difference(
         "<model>_engine/config.pbtxt",
         "parameters.kv_cache_free_gpu_mem_fraction",
