@@ -72,7 +72,7 @@ def test_the_two_targets_differ_in_the_listed_places_only(shop: Any) -> None:
             if name == "a"
             else name.replace("a_", "<model>_")
         )
-        where = "<pipeline>" if name == "ocr_free" else where
+        where = {"ocr_free": "<pipeline>", "a": "<model>"}.get(name, where)
         for field in engine.keys() | local.keys():
             if engine.get(field) != local.get(field):
                 found.add((f"{where}/config.pbtxt", field.removesuffix("[0]")))
