@@ -5,11 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
 from tritonstream.testing import FakeModel, FakeTriton
 from trtbuild.cli import run
+from trtbuild.measure.records.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +113,34 @@ def test_no_server_is_an_error(tmp_path, capsys, monkeypatch):
     assert "error:" in capsys.readouterr().err
     assert run(("runs",)) == 1
     assert "no run was recorded" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_that_is_interrupted_is_kept(tmp_path):
+    runs = tmp_path / "runs.sqlite"
+    with FakeTriton({"llm": FakeModel(reply=[" w"] * 50, between_tokens_s=0.01)}) as fake:
+        words = (
+            "--url",
+            fake.url,
+            "--model",
+            "llm",
+            "--traffic",
+            "8/8",
+            "--duration",
+            "200",
+            "--warmup",
+            "0.1",
+        )
+        command = [sys.executable, "-m", "trtbuild", "bench", *words, "--runs", str(runs)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline_s = time.monotonic() + 60
+        while time.monotonic() < deadline_s and not (runs.is_file() and Store(runs).read("last").requests):
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in complaint
+    kept = Store(runs).read("last")
+    assert (kept.state, kept.why) == ("interrupted", "stopped by its user")
+    assert kept.requests
+    assert kept.metrics["all"]["requests"] > 0
