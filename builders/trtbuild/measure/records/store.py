@@ -24,25 +24,25 @@ from trtbuild.measure.records.record import Record, TimelineRow
 DEFAULT_FILE = Path("runs") / "records.sqlite"
 _VERSION = 1
 _SCHEMA = """
-CREATE TABLE runs (
+CREATE TABLE IF NOT EXISTS runs (
     run_id TEXT PRIMARY KEY, series TEXT, kind TEXT NOT NULL, label TEXT NOT NULL, state TEXT NOT NULL,
     why TEXT NOT NULL, begun_unix_s REAL NOT NULL, duration_s REAL NOT NULL, window_begin_s REAL NOT NULL,
     window_end_s REAL NOT NULL, seed INTEGER NOT NULL, load TEXT NOT NULL, deployment TEXT NOT NULL,
     machine TEXT NOT NULL, versions TEXT NOT NULL, notes TEXT NOT NULL, generator TEXT NOT NULL,
     metrics TEXT NOT NULL, changed TEXT NOT NULL, owner_pid INTEGER NOT NULL, owner_started_s REAL NOT NULL
 );
-CREATE TABLE requests (
+CREATE TABLE IF NOT EXISTS requests (
     run_id TEXT NOT NULL REFERENCES runs ON DELETE CASCADE, number INTEGER NOT NULL, traffic TEXT NOT NULL,
     model TEXT NOT NULL, kind TEXT NOT NULL, phase TEXT NOT NULL, intended_s REAL NOT NULL, sent_s REAL,
     first_s REAL, end_s REAL, outcome TEXT NOT NULL, prompt_tokens INTEGER, output_tokens INTEGER,
     max_tokens INTEGER, prefix_tokens INTEGER NOT NULL, degrade_step INTEGER NOT NULL, error TEXT NOT NULL,
     arrivals BLOB NOT NULL, PRIMARY KEY (run_id, number)
 ) WITHOUT ROWID;
-CREATE TABLE timeline (
+CREATE TABLE IF NOT EXISTS timeline (
     run_id TEXT NOT NULL REFERENCES runs ON DELETE CASCADE, t_s REAL NOT NULL, model TEXT NOT NULL,
     series TEXT NOT NULL, value REAL NOT NULL
 );
-CREATE INDEX timeline_of_run ON timeline (run_id, series, t_s);
+CREATE INDEX IF NOT EXISTS timeline_of_run ON timeline (run_id, series, t_s);
 """
 _JSON = ("load", "deployment", "machine", "versions", "notes", "generator", "metrics", "changed")
 _PLAIN = ("run_id", "series", "kind", "label", "state", "why", "begun_unix_s", "duration_s", "seed")
@@ -76,7 +76,7 @@ class Store:
             with closing(sqlite3.connect(self.path, timeout=30)) as connection:
                 connection.row_factory = sqlite3.Row
                 connection.execute("PRAGMA foreign_keys = ON")
-                self._check_version(connection)
+                self._check_version(connection, write=write)
                 with connection:
                     yield connection
         except sqlite3.DatabaseError as error:
@@ -84,11 +84,14 @@ class Store:
                 f"{self.path} cannot be used as a file of runs: {error}", "name another: --runs FILE"
             ) from error
 
-    def _check_version(self, connection: sqlite3.Connection) -> None:
+    def _check_version(self, connection: sqlite3.Connection, *, write: bool) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            if not write:
+                raise MeasureError(f"{self.path} holds no run yet", "measure one: trtbuild bench")
             connection.executescript(
-                f"PRAGMA journal_mode = WAL; {_SCHEMA} PRAGMA user_version = {_VERSION};"
+                "PRAGMA journal_mode = WAL; BEGIN IMMEDIATE;"
+                f"{_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;"
             )
         elif version != _VERSION:
             raise MeasureError(
