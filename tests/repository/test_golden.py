@@ -65,13 +65,7 @@ def test_the_two_targets_differ_in_the_listed_places_only(shop: Any) -> None:
     found = set()
     for name, engine in configs["engine"].items():
         local = configs["local"][name]
-        where = (
-            "<network>"
-            if name.startswith("ocr_")
-            else "<model>"
-            if name == "a"
-            else name.replace("a_", "<model>_")
-        )
+        where = "<network>" if name.startswith("ocr_") else name.replace("a_", "<model>_")
         where = {"ocr_free": "<pipeline>", "a": "<model>"}.get(name, where)
         for field in engine.keys() | local.keys():
             if engine.get(field) != local.get(field):

@@ -29,7 +29,6 @@ LOCAL_DIFFERENCES = (
         "two batches a network instance",
         "absent: its server is of 24.10",
     ),
-    Difference("<model>/config.pbtxt", "parameters.kv_tokens", "from GPU memory", "from host RAM"),
     Difference(
         "<model>_engine/config.pbtxt",
         "parameters.max_tokens_in_paged_kv_cache",
