@@ -8,16 +8,14 @@ from typing import Any
 from trtbuild.catalog.vision import NetworkRow, PipelineRow, TensorRow, pipeline
 from trtbuild.errors import PlanError
 from trtbuild.plan import constants
-from trtbuild.plan.graph import DEFAULT_SIDE, OTHER_SIDE, GraphFacts
+from trtbuild.plan.graph import GraphFacts
 from trtbuild.plan.model import AnswerPlan, Finding, NetworkPlan, PicturePlan, StagePlan, VisionPlan
+from trtbuild.plan.vision_picture import picture_size, plan_picture
 from trtbuild.plan.vision_task import Reading, read_outputs
-from trtbuild.spec import PreprocessSpec, Task, VisionSpec
+from trtbuild.spec import Task, VisionSpec
 
 PIXELS = "pixels"  # the network's one input, as it is served
 
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of values from 0 to 1, RGB
-_YOLO_PAD = 114
-_CROP_SHARE = 0.875
 _MIB = 1 << 20
 _BYTES = {"FP64": 8, "INT64": 8, "UINT64": 8, "FP16": 2, "BF16": 2, "INT16": 2, "UINT16": 2, "INT8": 1,
           "UINT8": 1, "BOOL": 1}  # fmt: skip
@@ -103,7 +101,7 @@ def _single(source: VisionSource) -> tuple[VisionPlan, list[Finding]]:
     size = picture_size(spec, facts)
     reading = read_outputs(spec, facts, labels=source.labels, size=size)
     classes = _classes(spec, reading, source.labels)
-    picture, assumed = _picture(spec, facts, reading, size)
+    picture, assumed = plan_picture(spec, facts, reading, size)
     batch = _batch_size(spec, facts)
     network = _single_network(spec, facts, picture, batch)
     pixels = spec.max_picture_pixels or constants.MAX_PICTURE_PIXELS
@@ -122,30 +120,6 @@ def _single(source: VisionSource) -> tuple[VisionPlan, list[Finding]]:
     return plan, list(_findings(source, reading, assumed))
 
 
-def picture_size(spec: VisionSpec, facts: GraphFacts) -> tuple[int, int]:
-    """Width and height of the network's picture.
-
-    Raises:
-        PlanError: another size was asked for than the graph has.
-    """
-    asked = spec.preprocess.size
-    side = DEFAULT_SIDE.get(spec.task.value if spec.task else "", OTHER_SIDE)
-    trained = [
-        int(word) for word in facts.metadata.get("imgsz", "").strip("[]").split(",") if word.strip().isdigit()
-    ]
-    default = (trained[-1], trained[0]) if trained else (side, side)
-    found = []
-    for name, fixed, place in (("width", facts.width, 0), ("height", facts.height, 1)):
-        if asked is not None and fixed > 0 and asked[place] != fixed:
-            raise PlanError(
-                f"{spec.name}: {facts.origin} takes a {name} of {fixed}, and {asked[place]} was asked for",
-                "leave `size` out of `preprocess`",
-                "export the model with a free height and width",
-            )
-        found.append(fixed if fixed > 0 else (asked or default)[place])
-    return found[0], found[1]
-
-
 def _classes(spec: VisionSpec, reading: Reading, labels: int) -> int:
     if labels and reading.classes and labels != reading.classes and reading.task is not Task.EMBEDDING:
         no_object = spec.postprocess.activation == "softmax" and reading.head == "detr"
@@ -156,72 +130,6 @@ def _classes(spec: VisionSpec, reading: Reading, labels: int) -> int:
                 "give the labels that it was trained with, one a line, in the order of its outputs",
             )
     return reading.classes or labels
-
-
-def _picture(
-    spec: VisionSpec, facts: GraphFacts, reading: Reading, size: tuple[int, int]
-) -> tuple[PicturePlan, list[str]]:
-    given = spec.preprocess
-    fit, mean, std = _trained_with(reading)
-    if facts.picture_input.dtype == "UINT8":
-        mean, std = (0.0,), (1 / 255,)
-    means = _per_channel(spec, given.mean or mean, facts.channels)
-    stds = _per_channel(spec, given.std or std, facts.channels)
-    if any(value <= 0 for value in stds):
-        raise PlanError(f"{spec.name}: preprocess.std is {list(stds)}; each must be above 0")
-    picture = PicturePlan(
-        width=size[0],
-        height=size[1],
-        channels=facts.channels,
-        fit=given.fit or fit,
-        crop_share=given.crop_share or _CROP_SHARE,
-        pad=_YOLO_PAD if given.pad is None else given.pad,
-        resample=given.resample or "bilinear",
-        swap_colours=given.colours == "bgr",
-        scale=tuple(1 / (255 * value) for value in stds),
-        offset=tuple(-m / s for m, s in zip(means, stds, strict=True)),
-    )
-    return picture, list(_assumed(given, picture, means, stds))
-
-
-def _trained_with(reading: Reading) -> tuple[Any, tuple[float, ...], tuple[float, ...]]:
-    """Fit, mean and deviation that models of a task are usually trained with."""
-    if reading.head in ("yolov3", "yolov5", "yolov8"):
-        return "letterbox", (0.0,), (1.0,)
-    if reading.task in (Task.DETECTION, Task.RAW):
-        return "stretch", (0.0,), (1.0,)
-    fit = "stretch" if reading.task is Task.SEGMENTATION else "crop"
-    return fit, _IMAGENET_MEAN, _IMAGENET_STD
-
-
-def _per_channel(spec: VisionSpec, values: tuple[float, ...], channels: int) -> tuple[float, ...]:
-    if len(values) == 1:
-        return values * channels
-    if len(values) != channels:
-        if channels == 1:
-            return (sum(values) / len(values),)
-        raise PlanError(
-            f"{spec.name}: {len(values)} values of mean or std were given, and its pictures have {channels} "
-            "channels",
-            f"give one value, or {channels}",
-        )
-    return values
-
-
-def _assumed(
-    given: PreprocessSpec, picture: PicturePlan, means: tuple[float, ...], stds: tuple[float, ...]
-) -> Any:
-    if given.fit is None:
-        yield f"fit: {picture.fit}"
-    if given.mean is None or given.std is None:
-        yield f"mean {_listed(means)} and std {_listed(stds)} of values from 0 to 1"
-    if given.colours is None and picture.channels > 1:
-        yield "colours: rgb"
-
-
-def _listed(values: tuple[float, ...]) -> str:
-    shown = [f"{value:.4g}" for value in dict.fromkeys(values)]
-    return ", ".join(shown)
 
 
 def _batch_size(spec: VisionSpec, facts: GraphFacts) -> int:
