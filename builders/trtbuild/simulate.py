@@ -21,6 +21,7 @@ from trtbuild.plan.latency.forecast import (
     most_users,
     replicas_for,
 )
+from trtbuild.plan.latency.load import Lengths
 from trtbuild.plan.latency.replica import Policy
 from trtbuild.plan.latency.system import evidence, gpu_system, limits_of
 from trtbuild.plan.model import LlmPlan, Plan
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from trtbuild.measure.records.record import Record
 
 _LARGEST_STEP_TOKENS = 8192
+_ALONE_REQUESTS = 50  # all but the first find the prefix
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,18 @@ def deployment(
     )
     notes = (evidence(llm=llm, gpu=gpu, constants=constants), *prepared.notes)
     return Deployment(plan, llm, system, notes)
+
+
+def ttft_alone_s(found: Deployment, prompt_tokens: float, reused_tokens: float) -> float:
+    """TTFT in seconds of one user's prompts, of which the first ``reused_tokens`` are in the cache."""
+    shared = min(int(reused_tokens), int(prompt_tokens) - 1)
+    mix = Mix(
+        isl=Lengths(prompt_tokens),
+        osl=Lengths(1),
+        prefixes=1 if shared > 0 else 0,
+        prefix_tokens=max(shared, 0),
+    )
+    return forecast(found.system, mix, Level(users=1), requests=_ALONE_REQUESTS).ttft_s[50].value
 
 
 def deployment_of_run(record: Record, *, policy: str = Policy.NO_EVICT) -> Deployment:

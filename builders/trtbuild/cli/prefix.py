@@ -15,6 +15,8 @@ from trtbuild.errors import SpecError
 if TYPE_CHECKING:
     from tritonstream.prefix import Encode, PrefixReport
     from tritonstream.text.assets import TextAssets
+    from trtbuild.simulate import Deployment
+    from trtbuild.tenants import Repository
 
 _PROMPT_KEYS = ("prompt", "text_input", "text")
 _SHOWN_CHARS = 36
@@ -49,18 +51,37 @@ def prefix_command(
     from tritonstream.prefix import analyse, rough_tokens
 
     planned_block = 32
+    planned: Deployment | None = None
     if repo is not None:
-        tokenizer, planned_block = _from_repository(repo, model, tokenizer)
+        tokenizer, planned_block, planned = _from_repository(repo, model, tokenizer)
     assets = _assets(tokenizer) if tokenizer is not None else None
     prompts = read_log(log, assets)
     encode: Encode = rough_tokens if assets is None else _encode(assets)
     report = analyse(prompts, encode=encode, block_tokens=block_tokens or planned_block)
     if as_json:
-        print_json({**asdict(report), "tokens_are": "exact" if assets else "rough"})
+        times = {} if planned is None else _ttft_s(report, planned)
+        print_json({**asdict(report), "tokens_are": "exact" if assets else "rough", **times})
         return
     if assets is None:
         note("no tokenizer given (--repo or --tokenizer): tokens are rough pieces of text")
     _show(report)
+    if planned is not None:
+        now_s, mended_s = _ttft_s(report, planned).values()
+        click.echo(
+            f"TTFT of a prompt of {report.tokens / report.prompts:.0f} tokens alone, by the plan's model: "
+            f"{1e3 * now_s:.0f} ms now, {1e3 * mended_s:.0f} ms once mended"
+        )
+
+
+def _ttft_s(report: PrefixReport, planned: Deployment) -> dict[str, float]:
+    """TTFT in seconds of the log's mean prompt with the mean reuse, as it is and with every slot moved."""
+    from trtbuild.simulate import ttft_alone_s
+
+    def alone_s(blocks: int) -> float:
+        reused_tokens = blocks * report.block_tokens / report.prompts
+        return ttft_alone_s(planned, report.tokens / report.prompts, reused_tokens)
+
+    return {"ttft_s": alone_s(report.reused_blocks), "ttft_moved_s": alone_s(report.reused_blocks_moved)}
 
 
 def _encode(assets: TextAssets) -> Encode:
@@ -70,17 +91,34 @@ def _encode(assets: TextAssets) -> Encode:
     return ids
 
 
-def _from_repository(repo: Path, model: str | None, tokenizer: Path | None) -> tuple[Path, int]:
+def _from_repository(
+    repo: Path, model: str | None, tokenizer: Path | None
+) -> tuple[Path, int, Deployment | None]:
+    """The tokenizer's folder, tokens of a block, and what simulates the model, where figures exist for it."""
     from trtbuild.tenants import Repository
 
-    llms = {llm.name: llm for llm in Repository.open(repo).plan.llms}
+    found = Repository.open(repo)
+    llms = {llm.name: llm for llm in found.plan.llms}
     if model is None and len(llms) == 1:
         model = next(iter(llms))
     if model is None or model not in llms:
         raise SpecError(
             f"{repo} holds {', '.join(llms) or 'no language model'}", *(f"--model {name}" for name in llms)
         )
-    return tokenizer or repo / model / "1" / "tokenizer", llms[model].tokens_per_block
+    return tokenizer or repo / model / "1" / "tokenizer", llms[model].tokens_per_block, _planned(found, model)
+
+
+def _planned(repository: Repository, model: str) -> Deployment | None:
+    from trtbuild.errors import TrtbuildError
+    from trtbuild.plan.sources import default_name
+    from trtbuild.simulate import deployment
+
+    models = tuple(llm for llm in repository.spec.models if (llm.name or default_name(llm.model)) == model)
+    try:
+        return deployment(repository.spec.model_copy(update={"models": models}))
+    except TrtbuildError as error:
+        note(f"no TTFT is given: {error}")
+        return None
 
 
 def _assets(folder: Path) -> TextAssets:
