@@ -19,6 +19,9 @@ from .grammar import GuideCheck
 from .jobs import Cancel, Event, Failed, Gauges, Job, Loaded, Progress
 from .settings import Settings
 
+# What carries tokens and pictures goes first, the engine takes what is left of the CPU: beside SmolLM2-135M with
+# eight users a classifier's P95 was 3.0 times that of it alone, with this 2.5 times, and TPOT 1.02 times.
+_NICE = 5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -110,6 +113,7 @@ class Worker:
 def main(descriptor: int, parent_pid: int) -> None:
     """Entry of the process: the first message is the Settings, the answer is Loaded or Failed."""
     die_with_parent(parent_pid)
+    os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the group; the server decides
     connection = Connection(descriptor)
     settings: Settings = connection.recv()
