@@ -19,8 +19,8 @@ from .grammar import GuideCheck
 from .jobs import Cancel, Event, Failed, Gauges, Job, Loaded, Progress
 from .settings import Settings
 
-# What carries tokens and pictures goes first, the engine takes what is left of the CPU: beside SmolLM2-135M with
-# eight users a classifier's P95 was 3.0 times that of it alone, with this 2.5 times, and TPOT 1.02 times.
+# What carries tokens and pictures goes first, the engine takes what is left of the CPU: beside SmolLM2-135M
+# with eight users a classifier's P95 was 3.0 times that of it alone, with this 2.5 times, and TPOT 1.02 times.
 _NICE = 5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -43,8 +43,8 @@ def make_pipeline(settings: Settings) -> Any:
     scheduler.max_num_batched_tokens = max(limits.max_num_tokens, limits.max_sequences)
     scheduler.dynamic_split_fuse = limits.chunked_context
     scheduler.enable_prefix_caching = limits.kv_reuse
-    # A CPU with AMX would compute in bfloat16 by itself: other tokens than elsewhere, a third slower a step with
-    # few streams (smollm2-135m, two cores), and crashes on weights of 32 columns (2026.4.1).
+    # A CPU with AMX would compute in bfloat16 by itself: other tokens than elsewhere, steps of few streams a
+    # third slower (smollm2-135m, two cores), and crashes on weights of 32 columns (2026.4.1).
     properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
     if settings.threads:
         properties["INFERENCE_NUM_THREADS"] = settings.threads
