@@ -20,7 +20,7 @@ from .jobs import Cancel, Event, Failed, Gauges, Job, Loaded, Progress
 from .settings import Settings
 
 # What carries tokens and pictures goes first, the engine takes what is left of the CPU: beside SmolLM2-135M
-# with eight users a classifier's P95 was 3.0 times that of it alone, with this 2.5 times, and TPOT 1.02 times.
+# with eight users a classifier's P95 was 3.0 times its own alone, with this 2.5 times, and TPOT 1.02 times.
 _NICE = 5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
