@@ -38,7 +38,8 @@ def test_reads_every_key(write, tmp_path):
             "models:\n  - {model: qwen-7b, name: chat, quant: awq, kv_dtype: fp8, tp: 2, instances: 3,\n"
             "     max_input_tokens: 1500, max_output_tokens: 300, concurrency: 32, kv_tokens: 65536,\n"
             "     calibrate: true, calibration: own.jsonl, calibration_field: say, calibration_samples: 64,\n"
-            "     calibration_tokens: 256, on_cpu: true, revision: v1.0, loras: {french: fr}, guided: true}\n"
+            "     calibration_tokens: 256, on_cpu: true, revision: v1.0, loras: {french: fr}, guided: true,\n"
+            "     max_num_tokens: 1024, chunked_context: false}\n"
             "vision:\n  - {name: reader, pipeline: ocr, instances: 2, max_batch_size: 4}\n"
         )
     )
@@ -50,6 +51,7 @@ def test_reads_every_key(write, tmp_path):
         "kv_tokens": 65536, "calibrate": True, "calibration": tmp_path / "own.jsonl",
         "calibration_field": "say", "calibration_samples": 64, "calibration_tokens": 256, "on_cpu": True,
         "revision": "v1.0", "loras": {"french": tmp_path / "fr"}, "guided": True, "measured": None,
+        "max_num_tokens": 1024, "chunked_context": False,
     }  # fmt: skip
     assert (spec.vision[0].name, spec.vision[0].instances, spec.vision[0].max_batch_size) == ("reader", 2, 4)
 

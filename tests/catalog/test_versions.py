@@ -207,7 +207,7 @@ def test_containers_are_found_by_trtllm_version() -> None:
 def test_an_unknown_release_is_refused_with_the_known_range() -> None:
     with pytest.raises(CatalogError, match=r"26\.09") as caught:
         versions.find_container("26.09")
-    assert "24.08 to 26.07" in caught.value.remedies[0]
+    assert "24.08 to 26.07" in caught.value.remedies[-1]
 
 
 def test_releases_below_a_security_floor_say_so() -> None:

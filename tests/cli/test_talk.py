@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tritonstream
+from tritonstream import OcrLine, OcrResult
 from trtbuild.cli import run
 
 
@@ -69,9 +70,9 @@ def served(monkeypatch):
                 script.asked.append({"model": model, "messages": [dict(m) for m in messages], **params})
                 return FakeStream(script)
 
-            def ocr(self, model: str, image: Any) -> SimpleNamespace:
+            def ocr(self, model: str, image: Any) -> OcrResult:
                 script.asked.append({"model": model, "image": image})
-                return SimpleNamespace(lines=script.lines)
+                return OcrResult(script.lines, picture=image.read_bytes())
 
         monkeypatch.setattr(tritonstream, "Client", FakeClient, raising=False)
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
@@ -155,16 +156,9 @@ def test_chat_goes_on_after_a_message_that_is_refused(served, capsys):
     assert [m["content"] for m in script.asked[2]["messages"]] == ["short"]
 
 
-@dataclass(frozen=True)
-class Line:
-    text: str
-    score: float
-    box: tuple[tuple[float, float], ...]
-
-
 LINES = (
-    Line("Größe 5 €", 0.98, ((10.0, 10.0), (90.0, 10.0), (90.0, 30.0), (10.0, 30.0))),
-    Line("second", 0.9, ((10.0, 50.0), (90.0, 50.0), (90.0, 70.0), (10.0, 70.0))),
+    OcrLine("Größe 5 €", 0.98, ((10.0, 10.0), (90.0, 10.0), (90.0, 30.0), (10.0, 30.0))),
+    OcrLine("second", 0.9, ((10.0, 50.0), (90.0, 50.0), (90.0, 70.0), (10.0, 70.0))),
 )
 
 

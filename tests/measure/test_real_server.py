@@ -100,9 +100,19 @@ def test_a_zeroed_layer_is_caught_and_the_model_itself_passes(trtbuild, reposito
     prompts = folder / "prompts.jsonl"
     prompts.write_text("\n".join(json.dumps({"prompt": text}) for text in PROMPTS))
     build(trtbuild, "damaged", damaged(folder / "damaged.gguf"))
-    asked = ("--prompts", "prompts.jsonl", "--max-tokens", "24", "--no-needles", "--json")
+    # one at a time: the CPU engine's answers depend a little on what is computed beside them
+    asked = (
+        "--prompts",
+        "prompts.jsonl",
+        "--max-tokens",
+        "24",
+        "--no-needles",
+        "--concurrency",
+        "1",
+        "--json",
+    )
     same = json.loads(trtbuild("quality", repository, repository, *asked))
-    assert same["groups"]["next token"]["agreement"]["value"] >= 0.9
+    assert next(one for one in same["gate"] if one["name"] == "next-token")["kept"]
     worse = json.loads(trtbuild("quality", repository, "damaged", *asked, code=1))
     assert worse["groups"]["next token"]["agreement"]["value"] < 0.8
     assert not next(one for one in worse["gate"] if one["name"] == "next-token")["kept"]

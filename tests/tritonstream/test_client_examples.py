@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tritonstream import ModelKind
 from tritonstream.testing import FakeModel, FakePage, Fault
@@ -85,6 +87,38 @@ def test_shared_memory(example: Any, serve: Any) -> None:
     assert server.regions == {}
 
 
+def test_see_pictures(example: Any, serve: Any, tmp_path: Path) -> None:
+    for name, colour in (("a.png", "white"), ("b.jpg", "black")):
+        Image.new("RGB", (40, 30), colour).save(tmp_path / name)
+
+    def boxes(arrays: dict[str, Any]) -> dict[str, Any]:
+        count = len(arrays["image"])
+        return {
+            "label": np.full((count, 1), b"cat", dtype=np.object_),
+            "class_id": np.full((count, 1), 15, np.int32),
+            "score": np.full((count, 1), 0.5, np.float32),
+            "box": np.full((count, 1, 4), (1, 2, 30, 20), np.float32),
+            "count": np.ones((count, 1), np.int32),
+            "picture_size": np.full((count, 2), (40, 30), np.int32),
+        }
+
+    detector = FakeModel(
+        kind=ModelKind.OTHER,
+        decoupled=False,
+        max_batch_size=4,
+        tensors={
+            "inputs": "image:STRING:1!",
+            "outputs": "label:STRING:-1 class_id:INT32:-1 score:FP32:-1 box:FP32:-1,4 count:INT32:1 "
+            "picture_size:INT32:2",
+        },
+        compute=boxes,
+    )
+    printed = example("see_pictures", str(tmp_path), serve(detector=detector).url, "detector")
+    assert printed == "a.png: cat\nb.jpg: cat\n"
+    assert [row["bbox"] for row in json.loads((tmp_path / "boxes.json").read_text())] == [[1, 2, 29, 18]] * 2
+    assert (tmp_path / "a.boxes.png").is_file()
+
+
 def test_without_a_server(example: Any) -> None:
     assert example("without_a_server") == "both cases work\n"
 
@@ -93,6 +127,8 @@ def test_every_example_is_listed_and_tested() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     listed = (EXAMPLES / "README.md").read_text()
     tested = Path(__file__).read_text()
+    assistant = Path(__file__).parents[1] / "vision" / "test_page_assistant.py"  # a server of two models
+    names -= {"ask_page"} if "ask_page.py" in assistant.read_text() else set()
     for name in names:
         assert f"`{name}.py`" in listed
         assert f'example("{name}"' in tested
