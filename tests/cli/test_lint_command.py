@@ -81,6 +81,21 @@ def test_fix_spells_values_and_adds_keys(tmp_path, capsys):
     assert run(["lint", str(tmp_path), "--fix"]) == 0
 
 
+def test_fix_takes_quotes_away_and_has_nothing_left_to_do(tmp_path, capsys):
+    text = (
+        'backend: "python"\nmax_batch_size: "8"\nmodel_transaction_policy { decoupled: "False" }\n'
+        "instance_group [ { kind: 'KIND_CPU' count: 1 } ]\n"
+    )
+    path = write(tmp_path, "m", text, {"1/model.py": ""})
+    assert run(["lint", str(tmp_path), "--fix"]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "fixed: " in line]
+    assert [line.split(":")[1] for line in told] == ["2", "3", "4"]
+    right = text.replace('"8"', "8").replace('"False"', "false").replace("'KIND_CPU'", "KIND_CPU")
+    assert path.read_text() == right
+    assert run(["lint", str(tmp_path), "--fix"]) == 0
+    assert "fixed: " not in capsys.readouterr().err
+
+
 def test_usage_and_expected_failures(tmp_path, capsys):
     assert run(["lint", str(tmp_path / "none")]) == 1
     assert "is no folder" in capsys.readouterr().err

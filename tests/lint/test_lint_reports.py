@@ -415,6 +415,57 @@ def test_a_stray_folder_beside_the_versions(tmp_path):
     assert found(tmp_path) == [("version-name", "m/config.pbtxt", 0)]
 
 
+@pytest.mark.parametrize(
+    ("folder", "severity", "part"),
+    [
+        ("-1", "warning", "reads version -1"),
+        (" 2", "error", "reads version 2"),
+        ("2-old", "error", "looks for it in m/2"),
+        ("01", "warning", "ignores it"),
+        ("v3", "warning", "ignores it"),
+    ],
+)
+def test_folders_that_only_look_like_a_version(tmp_path, folder, severity, part):
+    """Core's VersionsToLoad skips leading zeros and reads the rest with std::stoll."""
+    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": "", f"{folder}/model.py": ""})
+    finding = only(tmp_path)
+    assert (finding.rule, finding.severity) == ("version-name", severity)
+    assert part in finding.why
+
+
+@pytest.mark.parametrize(
+    ("folder", "remedy"),
+    [(None, "mkdir m/1"), ("warmup", "mkdir m/1"), ("v2", "mv -- m/v2 m/1"), ("-1", "mv -- m/-1 m/1")],
+)
+def test_a_missing_version_folder_is_made_or_named(tmp_path, folder, remedy):
+    path = write(tmp_path, "m", 'backend: "identity"\n')
+    (path.parent / "1").rmdir()
+    if folder is not None:
+        (path.parent / folder).mkdir()
+    finding = only(tmp_path)
+    assert (finding.rule, finding.remedy) == ("no-version", remedy)
+
+
+def test_an_unfilled_queue_is_a_placeholder_and_nothing_else(tmp_path):
+    repo = nvidia(tmp_path, "1.1.0")
+    new = (
+        "max_queue_size: ${max_queue_size} default_timeout_microseconds: ${timeout} "
+        "allow_timeout_override: ${override}"
+    )
+    line = change(repo, "max_queue_size: 0", new)
+    rows = found(repo, container="25.12")
+    assert {row for row in rows if row[1:] == (str(ENGINE), line)} == {
+        ("unfilled-placeholder", str(ENGINE), line)
+    }
+
+
+def test_an_old_name_that_is_still_looked_for_is_deprecated(tmp_path):
+    repo = nvidia(tmp_path, "0.16.0")
+    rows = [item for item in found_all(repo, container="25.05") if "kv_cache_reuse" in item.found]
+    assert [(item.rule, item.severity) for item in rows] == [("tensor-version", "warning")]
+    assert "return_perf_metrics" in rows[0].remedy
+
+
 def test_an_fp8_cache_with_biases(tmp_path):
     """H11."""
     repo = nvidia(tmp_path, "0.19.0", values=HERE)

@@ -25,11 +25,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Edit:
-    """A safe correction: ``old`` at ``place`` becomes ``new``; with line 0, ``new`` is added at the end."""
+    """A safe correction: ``old`` at ``place`` becomes ``new``; with line 0, ``new`` is added at the end.
+
+    ``bare`` takes the quotes around ``old`` away, too: a boolean, an enum or a number has none.
+    """
 
     place: Place
     old: str
     new: str
+    bare: bool = False
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def _fix_file(root: Path, path: Path, findings: list[LintFinding]) -> list[LintF
             applied.append(finding)
     if applied:
         _write(path, "\n".join(lines))
-    return applied
+    return applied[::-1]
 
 
 def _replace(lines: list[str], edit: Edit) -> bool:
@@ -54,7 +54,8 @@ def _replace(lines: list[str], edit: Edit) -> bool:
     for quote in ('"', "'", ""):
         old = f"{quote}{edit.old}{quote}"
         if line.startswith(old, at):
-            lines[edit.place.line - 1] = f"{line[:at]}{quote}{edit.new}{quote}{line[at + len(old) :]}"
+            kept = "" if edit.bare else quote
+            lines[edit.place.line - 1] = f"{line[:at]}{kept}{edit.new}{kept}{line[at + len(old) :]}"
             return True
     return False
 

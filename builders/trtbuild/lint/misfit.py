@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Edit, Found
+from trtbuild.lint.pbtxt import Kind
 from trtbuild.lint.repository import LintRepository
 
 
@@ -16,5 +17,6 @@ def misfits_of(repository: LintRepository, rule: str, why: str) -> Iterator[Foun
                 place = model.at(misfit.field)
                 edit = None
                 if misfit.correction is not None:
-                    edit = Edit(place, misfit.field.text, misfit.correction)
+                    bare = misfit.field.kind is Kind.STRING
+                    edit = Edit(place, misfit.field.text, misfit.correction, bare=bare)
                 yield Found(place, misfit.message, why, misfit.remedy, edit=edit)

@@ -69,6 +69,11 @@ class Field:
         """The whole number that the value is, if it is one."""
         return whole_number(self.text)
 
+    @property
+    def is_on(self) -> bool:
+        """Whether a limit or a switch acts: a number above 0, or true; never a template's placeholder."""
+        return (self.number or 0) > 0 or (self.kind is Kind.WORD and self.text in ("true", "True", "t"))
+
 
 @dataclass(slots=True)
 class Message:

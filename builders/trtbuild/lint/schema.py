@@ -132,11 +132,15 @@ def _correction(field: Field, definition: Any) -> str | None:
     """The right spelling, where there is only one."""
     if definition.cpp_type == definition.CPPTYPE_BOOL:
         return {"true": "true", "false": "false"}.get(field.text.strip().lower())
-    if definition.cpp_type == definition.CPPTYPE_ENUM and field.kind is Kind.WORD:
+    if definition.cpp_type == definition.CPPTYPE_ENUM and field.kind in (Kind.WORD, Kind.STRING):
         names = list(definition.enum_type.values_by_name)
-        plain = field.text.upper().removeprefix("TYPE_")
-        exact = (field.text.upper(), f"TYPE_{plain}", _DTYPES.get(plain, ""))
+        text = field.text.strip().upper()
+        plain = text.removeprefix("TYPE_")
+        exact = (text, f"TYPE_{plain}", _DTYPES.get(plain, ""))
         return next((name for name in exact if name in names), None)
+    quoted = Field(field.name, Kind.NUMBER, field.text.strip(), field.line, field.column)
+    if field.kind is Kind.STRING and quoted.number is not None:
+        return quoted.text if _scalar_problem(quoted, definition) is None else None
     return None
 
 
@@ -158,7 +162,8 @@ def _scalar_problem(field: Field, definition: Any) -> tuple[str, str] | None:
         return None if field.kind is Kind.STRING else (wanted, f'write {field.name}: "{field.text}"')
     if kind == definition.CPPTYPE_ENUM:
         names = list(definition.enum_type.values_by_name)
-        if field.text in names or field.number in definition.enum_type.values_by_number:
+        known = field.text in names or field.number in definition.enum_type.values_by_number
+        if known and field.kind is not Kind.STRING:
             return None
         meant = enum_meant(field.text, names)
         return wanted, f"did you mean {meant}?" if meant else f"one of {', '.join(names)}"

@@ -47,15 +47,6 @@ def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
                 else "set max_batch_size, or remove dynamic_batching",
             )
             return
-    levels, default = batching.message.get("priority_levels"), batching.message.get("default_priority_level")
-    default_level = default.number if default is not None else None
-    if levels is not None and default is not None and (default_level or 0) > (levels.number or 0):
-        yield Found(
-            model.at(default),
-            f"default_priority_level {default.text} with {levels.text} priority_levels",
-            "Triton refuses a default outside the levels",
-            f"choose 1 to {levels.text}",
-        )
     if largest == 0 and batching.message.fields and model.backend != "tensorrtllm":
         yield Found(
             model.at(batching),

@@ -23,7 +23,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
         if not is_cpp_engine(model) or model.config is None:
             continue
         timeout = model.config.get(_TIMEOUT)
-        if timeout is not None and timeout.text != "0":
+        if timeout is not None and timeout.is_on:
             yield Found(
                 model.at(timeout),
                 f"default_timeout_microseconds is {timeout.text}",
@@ -31,7 +31,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 "put the deadline into the client, which cancels when it passes",
             )
         levels = model.config.get("dynamic_batching.priority_levels")
-        if levels is not None and levels.text != "0":
+        if levels is not None and levels.is_on:
             yield Found(
                 model.at(levels),
                 f"priority_levels is {levels.text}",

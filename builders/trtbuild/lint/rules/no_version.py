@@ -6,11 +6,13 @@ needs one too, empty (git does not keep empty folders: put a .gitkeep into it).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found, Place
 from trtbuild.lint.model import lost_links
 from trtbuild.lint.repository import LintRepository
+from trtbuild.lint.rules.version_name import looks_like_a_version
 
 SEVERITY = "error"
 
@@ -35,7 +37,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 model.at(None),
                 f"there is no version folder{beside}",
                 "Triton ignores folders whose names are no whole numbers, and finds no version to load",
-                f"name it {model.name}/1",
+                _remedy(model.name, others),
             )
             continue
         for wanted in model.config.all("version_policy") if model.config else []:
@@ -48,3 +50,11 @@ def check(repository: LintRepository) -> Iterator[Found]:
                             "the version cannot be loaded",
                             "name versions that are there",
                         )
+
+
+def _remedy(model: str, others: list[str]) -> str:
+    """One command: the folder that was meant gets the name, or an empty one is made."""
+    version, meant = shlex.quote(f"{model}/1"), [name for name in others if looks_like_a_version(name)]
+    if len(meant) == 1:
+        return f"mv -- {shlex.quote(f'{model}/{meant[0]}')} {version}"
+    return f"mkdir {version}"

@@ -31,7 +31,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
             continue
         config = model.config
         found = ((key, value) for key in _KEYS if (value := config.get(key)) is not None)
-        key, value = next(((k, v) for k, v in found if v.text not in ("0", "false")), ("", None))
+        key, value = next(((k, v) for k, v in found if v.is_on), ("", None))
         if value is not None:
             yield Found(
                 model.at(value),

@@ -32,7 +32,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
         for name in step_names(ensemble) if ensemble.is_ensemble else ():
             step = repository.models.get(name)
             size = step.config.get(_FIELD) if step is not None and step.config is not None else None
-            if step is not None and size is not None and size.text != "0" and not is_engine(step):
+            if step is not None and size is not None and size.is_on and not is_engine(step):
                 yield Found(
                     step.at(size),
                     f"max_queue_size is {size.text} in {name}, a step of {ensemble.name}",

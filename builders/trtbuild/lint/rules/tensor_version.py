@@ -1,7 +1,8 @@
 """An engine model declares tensors of another version.
 
 `min_length` and `random_seed` became `min_tokens` and `seed` with 0.20 (and in the 25.05 container); a
-required input that is missing, or one of another type, makes every request fail.
+required input that is missing, or one of another type, makes every request fail. A name that the backend
+still looks for is told as a warning.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from trtbuild.lint.roles import is_cpp_engine
 from trtbuild.lint.versions import agreed
 
 SEVERITY = "error"
+# Old names that later backends look for only to log that they are deprecated: model_instance_state.cc at
+# v0.19.0, r25.04 and r25.05, and in TensorRT-LLM's own triton_backend since.
+_DEPRECATED = frozenset({"return_kv_cache_reuse_stats"})
 _LOGITS = ("TYPE_FP32", "TYPE_FP16")
 
 
@@ -47,6 +51,9 @@ def _inputs(model: ModelFolder, version: str) -> Iterator[Found]:
     known = {row.name: row for row in rows.inputs}
     for row in rows.inputs:
         if row.was is not None and row.was in declared and row.name not in declared:
+            if row.was in _DEPRECATED:
+                yield _deprecated(model, declared[row.was], row.name, rows.version)
+                continue
             yield Found(
                 model.at(declared[row.was].place),
                 f"input {row.was} is called {row.name} in TensorRT-LLM {rows.version}",
@@ -74,6 +81,17 @@ def _inputs(model: ModelFolder, version: str) -> Iterator[Found]:
                 "the backend looks for the version's own name, so the value of every request is ignored",
                 f"rename it to {new}, and in the ensemble, too",
             )
+
+
+def _deprecated(model: ModelFolder, tensor: Tensor, new: str, version: str) -> Found:
+    return Found(
+        model.at(tensor.place),
+        f"input {tensor.name} is deprecated in TensorRT-LLM {version}: it is called {new}",
+        "the backend reads the old name only to log a warning for each request that sets it; what it asked "
+        f"for comes with {new}",
+        f"rename it to {new}, and in the ensemble, too",
+        severity="warning",
+    )
 
 
 def _type(model: ModelFolder, tensor: Tensor, dtype: str, version: str) -> Found:

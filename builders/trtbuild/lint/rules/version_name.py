@@ -1,7 +1,8 @@
-"""A folder beside the versions that looks like one and is ignored.
+"""A folder beside the versions that looks like one and is none.
 
-`v2`, `1.0`, `01`, `latest` or `.ipynb_checkpoints`: Triton reads only whole numbers without a leading zero,
-so the version in it is never served.
+`v2`, `01`, `latest` or `.ipynb_checkpoints` are ignored, so the version in them is never served. Of `-1`,
+` 2`, `2.0` or `2-old` Triton reads the number at the beginning, and then looks for a folder of just that
+number (core, model_lifecycle.cc, `VersionsToLoad`): as the newest version it keeps the model from loading.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import re
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
+from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.repository import LintRepository
 
 SEVERITY = "warning"
-_LOOKS = re.compile(r"v\d.*|\d.*|version.*|latest|\.ipynb_checkpoints", re.IGNORECASE)
+_LOOKS = re.compile(r"\s*[-+]?v?\d.*|version.*|latest|\.ipynb_checkpoints", re.IGNORECASE)
+_NUMBER = re.compile(r"(?!0.)\s*([-+]?\d{1,18})", re.ASCII)
 
 
 def check(repository: LintRepository) -> Iterator[Found]:
@@ -21,10 +24,30 @@ def check(repository: LintRepository) -> Iterator[Found]:
     for model in repository.readable:
         numbers = model.numbered
         for name in model.versions if numbers else ():
-            if name not in numbers and _LOOKS.fullmatch(name):
-                yield Found(
-                    model.at(None),
-                    f"the folder {name!r} beside {', '.join(numbers)} is no version",
-                    "Triton takes only whole numbers without a leading zero, and ignores it",
-                    "rename it to a number, or remove it",
-                )
+            if name not in numbers and looks_like_a_version(name):
+                yield _found(model, name, numbers)
+
+
+def looks_like_a_version(name: str) -> bool:
+    """Whether somebody probably meant the folder to be served."""
+    return _LOOKS.fullmatch(name) is not None
+
+
+def _found(model: ModelFolder, name: str, numbers: tuple[str, ...]) -> Found:
+    found, remedy = f"the folder {name!r} beside {', '.join(numbers)} is no version", "move it elsewhere"
+    read = _NUMBER.match(name)
+    if read is None:
+        return Found(
+            model.at(None), found,
+            "Triton takes only whole numbers without a leading zero, and ignores it",
+            f"rename it to a number, or {remedy}",
+        )  # fmt: skip
+    number = int(read[1])
+    newest = number > max(map(int, numbers))
+    return Found(
+        model.at(None), found,
+        f"Triton reads version {number} from it, and looks for it in {model.name}/{number}"
+        + (": as the newest version it is the one to be loaded, and the model fails" if newest else ""),
+        f"rename it to {max(number, max(map(int, numbers)) + 1)}, or {remedy}",
+        severity="error" if newest else None,
+    )  # fmt: skip
