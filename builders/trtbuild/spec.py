@@ -102,6 +102,9 @@ class LlmSpec(_Frozen):
     chunked_context: bool = Field(
         default=True, description="cut long prompts into steps, where the engine can"
     )
+    kv_reuse: bool = Field(
+        default=True, description="keep the KV of finished prompts for equal prefixes, where the engine can"
+    )
     calibrate: bool = Field(
         default=False, description="quantise the 16-bit weights ourselves, also where others published it"
     )

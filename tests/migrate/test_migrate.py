@@ -185,6 +185,73 @@ def test_what_the_new_one_does_otherwise_is_listed_with_its_line(tmp_path, capsy
     assert note_of(answer, "model_warmup")["line"] == line_of(path, "model_warmup")
 
 
+def test_what_clients_notice_is_said_first_and_is_no_failure(tmp_path, capsys):
+    """The old defaults of a unary service: nothing of it is lost without a word."""
+    values = {"add_special_tokens": "False", "batch_scheduler_policy": "max_utilization"}
+    old = old_repository(tmp_path / "old", values=values, decoupled="False")
+    assert run(["migrate", str(old), "--target", "llmapi", "--output", str(tmp_path / "new")]) == 0
+    head, _, rest = capsys.readouterr().out.partition("\n\n")
+    assert head.startswith("ATTENTION")
+    for part in ("decoupled false → decoupled true", "add_special_tokens False", "max_utilization"):
+        assert part in head
+        assert part not in rest
+    answer = migrate(old, capsys=capsys)
+    behaviour = [note["behaviour"] for note in answer["notes"]]
+    assert behaviour == sorted(behaviour, reverse=True)
+    assert sum(behaviour) == head.count("\n")
+
+
+@pytest.mark.parametrize("target", ["llmapi", "engine"])
+def test_what_the_old_one_switched_off_stays_off(tmp_path, capsys, target):
+    off = {"enable_kv_cache_reuse": "false", "enable_chunked_context": "0"}
+    answer = migrate(old_repository(tmp_path / "old", values=off), target=target, capsys=capsys)
+    (llm,) = answer["plan"]["models"]
+    assert (llm["kv_reuse"], llm["chunked_context"]) == (False, False)
+    assert (
+        note_of(answer, "KV reuse off")["fate"] == note_of(answer, "chunked context off")["fate"] == "carried"
+    )
+    (tmp_path / "b").mkdir()
+    on = dict.fromkeys(off, "True")
+    answer = migrate(old_repository(tmp_path / "b" / "old", values=on), target=target, capsys=capsys)
+    (llm,) = answer["plan"]["models"]
+    assert (llm["kv_reuse"], llm["chunked_context"]) == (True, True)
+    assert not {note["item"].split()[0] for note in answer["notes"]} & {"KV", "chunked", *off}
+
+
+def test_whole_prompts_that_do_not_fit_run_in_chunks(tmp_path, capsys):
+    old = old_repository(tmp_path / "old", values={"enable_chunked_context": "False"})
+    engine(old / "tensorrt_llm" / "1", build={"max_seq_len": 131072, "max_input_len": 130000})
+    answer = migrate(old, "--gpu", "l4", capsys=capsys)
+    assert answer["plan"]["fits"]
+    assert answer["plan"]["models"][0]["chunked_context"]
+    note = note_of(answer, "chunked context off")
+    assert (note["fate"], note["behaviour"]) == ("changed", True)
+
+
+def test_code_is_one_note_for_all_models(tmp_path, capsys):
+    old = old_repository(tmp_path / "old")
+    for name in ("preprocessing", "postprocessing"):
+        (old / name / "1" / "model.py").write_text("class TritonPythonModel: ...\n")
+    note = note_of(migrate(old, capsys=capsys), "the code of")
+    assert note["item"] == "the code of postprocessing, preprocessing"
+    assert note["file"] == "postprocessing/1/model.py"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_llm_api_model_says_in_its_yaml_whether_it_streams(tmp_path, capsys, streams):
+    settings = {
+        "model": "Qwen/Qwen2.5-7B-Instruct", "enable_chunked_prefill": False,
+        "kv_cache_config": {"enable_block_reuse": False}, "triton_config": {"decoupled": streams},
+    }  # fmt: skip
+    files = {"1/model.py": "", "1/model.yaml": json.dumps(settings)}
+    write(tmp_path / "old", "tensorrt_llm", 'backend: "python"\n', files)
+    answer = migrate(tmp_path / "old", capsys=capsys)
+    (llm,) = answer["plan"]["models"]
+    assert (llm["kv_reuse"], llm["chunked_context"]) == (False, False)
+    told = [note["file"] for note in answer["notes"] if "decoupled" in note["item"]]
+    assert told == ([] if streams else ["tensorrt_llm/1/model.yaml"])
+
+
 def test_formats_that_the_llm_api_lacks_become_the_nearest(tmp_path, capsys):
     old = old_repository(tmp_path / "old")
     engine(old / "tensorrt_llm" / "1", algo="W8A16", kv="INT8")

@@ -119,6 +119,7 @@ def _write(migration: Migration, old: Path, output: Path, *, dry_run: bool, as_j
     }
     try:
         if not as_json:
+            _print_behaviour(migration)
             print_plan(prepared.plan, prepared.notes)
             _print_notes(migration)
         refuse_unless_it_fits(prepared.plan)
@@ -160,6 +161,16 @@ def _assigned(values: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+def _print_behaviour(migration: Migration) -> None:
+    """Before everything else: what clients will notice."""
+    found = [item for item in migration.notes if item.behaviour]
+    if found:
+        click.echo("ATTENTION: the new repository behaves differently from the old one:")
+        for item in found:
+            click.echo(_shown(item, item.fate))
+        click.echo()
+
+
 def _print_notes(migration: Migration) -> None:
     renamed = [f"{old} → {new}" for old, new in migration.folders.items() if old != new]
     if renamed:
@@ -169,7 +180,7 @@ def _print_notes(migration: Migration) -> None:
         ("changed", "carried over, and different"),
         ("left", "not carried over"),
     ):
-        found = [item for item in migration.notes if item.fate == fate]
+        found = [item for item in migration.notes if item.fate == fate and not item.behaviour]
         if found:
             click.echo(f"\n{title}:")
         for item in found:

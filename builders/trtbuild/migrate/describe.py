@@ -53,6 +53,7 @@ def describe(
         **_kept(notes, "kv_dtype", _kv_dtype(facts, target, gpu)),
         **_kept(notes, "tp", _tp(facts)),
         **_lengths(facts, identity.architecture.context, notes),
+        **{switch: False for switch, (on, _) in facts.switches.items() if not on},
         "instances": min(facts.instances, _MOST_INSTANCES),
         "concurrency": min(batch.value, _MOST_AT_ONCE) if batch is not None else None,
     }

@@ -14,6 +14,8 @@ from trtbuild.migrate.old import OldLlm
 
 _BUILDER_DEFAULT_INPUT = 1024  # --max_input_len of trtllm-build; does not bind packed prompts
 
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
 
 @dataclass(frozen=True)
 class Number:
@@ -29,6 +31,7 @@ class Facts:
 
     Attributes:
         shape: sizes of the model in the words of a TensorRT-LLM checkpoint.
+        switches: fields of `LlmSpec` that the old repository switches on or off itself.
         engine_batch: requests at once that the engine was built for; ``batch``: max_batch_size of the config.
         input_binds: whether ``max_input`` limits prompts; packed engines ignore the builder's default.
         model: a Hugging Face id or a folder that the old repository names itself.
@@ -46,6 +49,7 @@ class Facts:
     quant_algo: tuple[str, Place] | None = None
     kv_algo: tuple[str, Place] | None = None
     dtype: str | None = None
+    switches: Mapping[str, tuple[bool, Place]] = field(default_factory=dict)
     shape: Mapping[str, int] = field(default_factory=dict)
     model: tuple[str, Place] | None = None
 
@@ -78,9 +82,18 @@ def _engine_facts(model: ModelFolder, files: EngineFiles | None) -> Facts:
         kv_fraction=_share(model, "kv_cache_free_gpu_mem_fraction"),
         quant_algo=_word(files, "pretrained_config.quantization", "quant_algo"),
         kv_algo=_word(files, "pretrained_config.quantization", "kv_cache_quant_algo"),
+        switches=dict(_switches(model)),
         dtype=str(files.get("pretrained_config.dtype") or "") or None if files else None,
         shape=dict(_shape(files)) if files else {},
     )
+
+
+def _switches(model: ModelFolder) -> Iterator[tuple[str, tuple[bool, Place]]]:
+    for key, name in (("enable_kv_cache_reuse", "kv_reuse"), ("enable_chunked_context", "chunked_context")):
+        parameter = _set(model, key)
+        value = _BOOLEANS.get(parameter.value.strip().lower()) if parameter is not None else None
+        if parameter is not None and value is not None:
+            yield name, (value, model.at(parameter.place))
 
 
 def _shape(files: EngineFiles) -> Iterator[tuple[str, int]]:
@@ -122,6 +135,14 @@ def _llmapi_facts(model: ModelFolder) -> Facts:
         if isinstance(fraction, float | int) and 0 < fraction < 1
         else None,
         kv_algo=None if kv == "AUTO" else (kv, at("dtype")),
+        switches={
+            field_: (value, at(key))
+            for field_, value, key in (
+                ("kv_reuse", cache.get("enable_block_reuse"), "enable_block_reuse"),
+                ("chunked_context", values.get("enable_chunked_prefill"), "enable_chunked_prefill"),
+            )
+            if isinstance(value, bool)
+        },
         model=(name, at("model")) if isinstance(name, str) and "${" not in name else None,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from trtbuild.catalog.versions import containers, interface
 from trtbuild.lint.files import read_text_files
 from trtbuild.lint.findings import Place
+from trtbuild.lint.llmapi import read_settings
 from trtbuild.lint.model import ModelFolder, Parameter
 from trtbuild.migrate.notes import Note
 from trtbuild.migrate.old import OldLlm, OldRepository
@@ -20,7 +21,7 @@ from trtbuild.spec import Target
 _OWN = frozenset(
     {"gpt_model_path", "executor_worker_path", "worker_path", "FORCE_CPU_ONLY_INPUT_TENSORS", "tokenizer_dir",
      "max_tokens_in_paged_kv_cache", "kv_cache_free_gpu_mem_fraction", "tensorrt_llm_model_name",
-     "multimodal_encoders_name",
+     "multimodal_encoders_name", "enable_kv_cache_reuse", "enable_chunked_context",
      "cancellation_check_period_ms", "stats_check_period_ms", "iter_stats_max_iterations", "num_nodes"}
 )  # fmt: skip
 _WHY = {
@@ -42,8 +43,6 @@ _WHY = {
     "kv_cache_host_memory_bytes": "the plan counts no host memory for KV blocks",
     "participant_ids": "ranks are started by the launch script",
     "gpu_weights_percent": "the plan keeps all weights on the GPU",
-    "enable_kv_cache_reuse": "the plan turns it on wherever the KV type allows it",
-    "enable_chunked_context": "the plan turns it on wherever the KV type allows it",
     "exclude_input_in_output": "answers never repeat the prompt; a request can ask for it",
     "xgrammar_tokenizer_info_path": "it is made anew where guided decoding is planned",
     "guided_decoding_backend": "write `guided: true` for the model into deployment.yaml (0.19 and later)",
@@ -58,6 +57,11 @@ _WHY = {
     "use_draft_logits": "the plan has no draft model",
     "tensorrt_llm_draft_model_name": "the plan has no draft model",
 }
+# Clients or answers notice these: other words, prompts repeated or not, requests that wait longer.
+_BEHAVIOUR = frozenset(
+    {"add_special_tokens", "skip_special_tokens", "exclude_input_in_output", "batch_scheduler_policy",
+     "max_beam_width", "decoding_mode", "max_attention_window_size", "sink_token_length"}
+)  # fmt: skip
 _LORA = "adapters are planned by name: `loras:` in deployment.yaml"
 # Fields of NVIDIA's templates, which the new ones have with values of the plan.
 _FIELDS = frozenset(
@@ -80,7 +84,6 @@ def leftovers(old: OldLlm, plan: LlmPlan, target: Target, version: str, names: L
         for key, parameter in folder.parameters.items():
             yield from _parameter(folder, key, parameter, new)
         yield from _fields(folder)
-        yield from _code(folder)
     yield from _streaming(old, names)
     yield from _tensors(old, version, names)
 
@@ -94,10 +97,9 @@ def _parameter(folder: ModelFolder, key: str, parameter: Parameter, new: Mapping
     if key in new and _plain(new[key]) == _plain(parameter.value):
         return
     why = _LORA if key.startswith("lora_") else _WHY.get(key, "no model that is written here reads it")
-    if new.get(key):
-        yield Note(place, "changed", f"{key} {parameter.value}", new[key], why)
-    else:
-        yield Note(place, "left", f"{key} {parameter.value}", "", why)
+    now = new.get(key, "")
+    item = f"{key} {parameter.value}"
+    yield Note(place, "changed" if now else "left", item, now, why, behaviour=key in _BEHAVIOUR)
 
 
 def _plain(value: str) -> str:
@@ -111,7 +113,7 @@ def _plain(value: str) -> str:
 
 def _neutral(key: str, value: str) -> bool:
     """A default that says nothing, such as a beam width of 1."""
-    if key in ("exclude_input_in_output", "enable_kv_cache_reuse", "enable_chunked_context"):
+    if key == "exclude_input_in_output":
         return False
     rows = (row for row in interface(containers()[0].interface, "tensorrt_llm").parameters if row.name == key)
     return any(row.default is not None and _plain(row.default) == _plain(value) for row in rows)
@@ -135,26 +137,27 @@ def _fields(folder: ModelFolder) -> Iterator[Note]:
             yield Note(folder.at(found), "left", f"{path} {found.text}".rstrip(), "", why)
 
 
-def _code(folder: ModelFolder) -> Iterator[Note]:
-    for version in folder.numbered:
-        if (folder.path / version / "model.py").is_file():
-            yield Note(
-                Place(f"{folder.name}/{version}/model.py"), "left", f"the code of {folder.name}", "",
-                "the new models have code of their own: changes that somebody made to it are not in it",
-            )  # fmt: skip
-
-
 def _streaming(old: OldLlm, names: LlmNames) -> Iterator[Note]:
-    field = (
-        old.engine.config.get("model_transaction_policy.decoupled") if old.engine.config is not None else None
-    )
+    found = _unary(old)
+    if found is not None:
+        yield Note(
+            found, "changed", "decoupled false", "decoupled true",
+            f"{names.front} and {names.ensemble} can stream: clients use ModelStreamInfer, /generate or "
+            "/generate_stream; unary ModelInfer and /infer are refused",
+            behaviour=True,
+        )  # fmt: skip
+
+
+def _unary(old: OldLlm) -> Place | None:
+    """Where the old model says, or leaves it to the default, that each request has one answer."""
+    settings = list(read_settings(old.engine)) if old.is_llmapi else []
+    chosen = settings[-1].section("triton_config").get("decoupled") if settings else None
+    if isinstance(chosen, bool):
+        return None if chosen else settings[-1].at("decoupled")
+    field = old.engine.config.get("model_transaction_policy.decoupled") if old.engine.config else None
     if old.engine.decoupled or (field is not None and "${" in field.text):
-        return
-    yield Note(
-        old.engine.at(field), "changed", "decoupled false", "decoupled true",
-        f"{names.front} and {names.ensemble} can stream: clients use ModelStreamInfer, /generate or "
-        "/generate_stream; unary ModelInfer and /infer are refused",
-    )  # fmt: skip
+        return None
+    return old.engine.at(field)
 
 
 def _tensors(old: OldLlm, version: str, names: LlmNames) -> Iterator[Note]:
@@ -178,6 +181,23 @@ def _tensors(old: OldLlm, version: str, names: LlmNames) -> Iterator[Note]:
         if gone:
             item = f"input{'s' if len(gone) > 1 else ''} {', '.join(tensor.name for tensor in gone)}"
             yield Note(folder.at(gone[0].place), "left", item, "", f"{name} has no such input")
+
+
+def code(llms: Iterable[OldLlm]) -> Iterator[Note]:
+    """Python code of all models, in one note: whether somebody changed NVIDIA's is not known here."""
+    files = {
+        Place(f"{folder.name}/{version}/model.py"): folder.name
+        for llm in llms
+        for folder in llm.folders
+        for version in folder.numbered
+        if (folder.path / version / "model.py").is_file()
+    }
+    if files:
+        yield Note(
+            min(files), "left", f"the code of {', '.join(sorted(set(files.values())))}", "",
+            "the new models have code of their own: nothing is lost where it is NVIDIA's, and what somebody "
+            "changed in it is",
+        )  # fmt: skip
 
 
 def unfilled(llms: Iterable[OldLlm]) -> Iterator[Note]:

@@ -13,8 +13,8 @@ from trtbuild.errors import RepositoryError
 from trtbuild.migrate.describe import Described, describe
 from trtbuild.migrate.facts import Facts, read_facts
 from trtbuild.migrate.identity import identify
-from trtbuild.migrate.leftovers import beside, leftovers, unfilled
-from trtbuild.migrate.notes import Note
+from trtbuild.migrate.leftovers import beside, code, leftovers, unfilled
+from trtbuild.migrate.notes import Note, ordered
 from trtbuild.migrate.old import CLASSIC_ENGINE, OldLlm, OldRepository, read_old
 from trtbuild.migrate.pools import fitted
 from trtbuild.migrate.tokenizer import tokenizer_note, usable_tokenizer
@@ -107,8 +107,8 @@ def plan_migration(root: Path, request: Request, *, host: Host | None = None) ->
         folders |= dict(_renamed(llm, names))
         if folder is not None:
             tokenizers[planned.name] = folder
-    notes += [*unfilled(llms), *beside(old)]
-    return Migration(prepared, scheme, tuple(sorted(set(notes))), folders, tokenizers)
+    notes += [*unfilled(llms), *code(llms), *beside(old)]
+    return Migration(prepared, scheme, ordered(notes), folders, tokenizers)
 
 
 def _by_engine(old: OldRepository, values: Mapping[str, _Value]) -> dict[str, _Value]:

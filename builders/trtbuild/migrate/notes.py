@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ class Note:
         item: what it is, with its old value.
         now: what became of it; empty where nothing did.
         why: the reason, empty where the value is simply the same.
+        behaviour: clients or answers notice it: told before everything else.
     """
 
     place: Place
@@ -26,6 +28,7 @@ class Note:
     item: str
     now: str = ""
     why: str = ""
+    behaviour: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -35,4 +38,10 @@ class Note:
             "item": self.item,
             "now": self.now,
             "why": self.why,
+            "behaviour": self.behaviour,
         }
+
+
+def ordered(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """Each once: changes of behaviour first, then by place."""
+    return tuple(sorted(set(notes), key=lambda note: (not note.behaviour, note)))

@@ -9,7 +9,7 @@ from trtbuild.lint.findings import Place
 from trtbuild.migrate.describe import Described
 from trtbuild.migrate.facts import Facts
 from trtbuild.migrate.notes import Note
-from trtbuild.plan.model import Plan
+from trtbuild.plan.model import LlmPlan, Plan
 from trtbuild.prepare import Prepared
 from trtbuild.spec import DeploymentSpec, LlmSpec
 
@@ -30,7 +30,8 @@ def fitted(
 ) -> tuple[Prepared, list[Note]]:
     """The first that fits of: the old pools and requests at once, the old pools, the old requests, neither.
 
-    Where the old repository left the pool to the backend, the planned pool is tried before the old one.
+    Where none does and prompts were to run whole, all of it again with chunked context. Where the old
+    repository left the pool to the backend, the planned pool is tried before the old one.
 
     Args:
         may_cut: a sequence longer than the old pool is cut to it, as the old server did without a word.
@@ -45,7 +46,10 @@ def fitted(
     for update in attempts:
         prepared = plan(_with(spec, update))
         if prepared.plan.fits and not prepared.plan.errors:
-            break
+            return prepared, list(_notes(prepared.plan, spec, facts, described))
+    if not all(llm.chunked_context for llm in spec.models):
+        in_chunks = _with(spec, [{"chunked_context": True} for _ in facts])
+        return fitted(in_chunks, facts, described, plan, may_cut=may_cut)
     return prepared, list(_notes(prepared.plan, spec, facts, described))
 
 
@@ -99,9 +103,24 @@ def _notes(
             now = f"{planned.max_input_tokens} tokens in, {planned.max_output_tokens} out"
             why = "the KV cache held no more, and the old server cut them without a word"
             yield Note(known.max_seq_len.place, "changed", f"sequences of {_longest(llm)} tokens", now, why)
+        yield from _switches(known, planned)
         now = f"a pool of {planned.kv_tokens} tokens ({planned.kv_bytes / _GIB:.2f} GiB)"
         for text, place in _old_pool(known):
             yield Note(place, "changed", text, now, "counted in tokens, whatever loads first")
+
+
+_SWITCHES = {"kv_reuse": "KV reuse", "chunked_context": "chunked context"}
+
+
+def _switches(facts: Facts, planned: LlmPlan) -> Iterator[Note]:
+    for switch, (was, place) in facts.switches.items():
+        now: bool = getattr(planned, switch)
+        item, new = f"{_SWITCHES[switch]} {'on' if was else 'off'}", f"{switch} {str(now).lower()}"
+        if now != was:
+            why = "whole prompts in one step do not fit" if now else "the KV type does not allow it"
+            yield Note(place, "changed", item, new, why, behaviour=True)
+        elif not was:
+            yield Note(place, "carried", item, new)
 
 
 def _old_pool(facts: Facts) -> Iterator[tuple[str, Place]]:

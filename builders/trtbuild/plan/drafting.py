@@ -88,7 +88,7 @@ def make_draft(
         max_input_tokens=max_input,
         max_output_tokens=max_output,
         tokens_per_block=TOKENS_PER_BLOCK,
-        kv_reuse=kv.reuse,
+        kv_reuse=kv.reuse and spec.kv_reuse,
         chunked_context=kv.chunked and spec.chunked_context,
         weights_bytes=weights_bytes,
         engine_copy_bytes=copy_bytes,
