@@ -28,6 +28,8 @@ def value_line(repo: Path, key: str, model: str = "tensorrt_llm") -> int:
 def engine(repo: Path, *, ranks: int = 1, version: str = "0.19.0", tp: int = 1, **build: object) -> Path:
     """An engine folder inside the repository, which the config names."""
     plugin = {"use_paged_context_fmha": build.pop("fmha", True), "tokens_per_block": 32}
+    if build.pop("padding", False):
+        plugin["remove_input_padding"] = False
     quantization = {"kv_cache_quant_algo": build.pop("kv", None)}
     config = {
         "version": version,
@@ -385,6 +387,17 @@ def test_reuse_with_an_int8_cache(tmp_path):
     repo = nvidia(tmp_path, "0.19.0", values={**HERE, "enable_kv_cache_reuse": "True"})
     engine(repo, kv="INT8")
     assert found(repo) == [("engine-flags", str(ENGINE), value_line(repo, "enable_kv_cache_reuse"))]
+
+
+def test_prompts_with_padding_and_in_flight_batching(tmp_path):
+    """A16."""
+    repo = nvidia(tmp_path, "0.19.0", values=HERE)
+    path = engine(repo, padding=True)
+    place = ("engine-flags", "tensorrt_llm/1/config.json", line_of(path, "remove_input_padding"))
+    assert found(repo) == [place]
+    config = repo / ENGINE
+    config.write_text(config.read_text().replace("inflight_fused_batching", "V1"))
+    assert place not in found(repo)
 
 
 def test_a_disabled_cache_with_in_flight_batching(tmp_path):

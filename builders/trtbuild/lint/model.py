@@ -15,10 +15,13 @@ from trtbuild.lint.schema import Misfit, misfits
 
 CONFIG = "config.pbtxt"
 _VERSION = re.compile(r"0|[1-9][0-9]{0,18}")
-_PLATFORMS = {
+# Platform → backend, as core's model_config_utils.cc knows them.
+PLATFORMS = {
     "tensorrt_plan": "tensorrt",
     "onnxruntime_onnx": "onnxruntime",
     "pytorch_libtorch": "pytorch",
+    "libtorch": "pytorch",
+    "torch_aoti": "pytorch",
     "tensorflow_savedmodel": "tensorflow",
     "tensorflow_graphdef": "tensorflow",
 }
@@ -97,7 +100,7 @@ class ModelFolder:
     @cached_property
     def backend(self) -> str:
         """The backend's name, also where only the older ``platform`` says it."""
-        return self.text("backend") or _PLATFORMS.get(self.text("platform"), self.text("platform"))
+        return self.text("backend") or PLATFORMS.get(self.text("platform"), self.text("platform"))
 
     @property
     def is_ensemble(self) -> bool:

@@ -3,8 +3,8 @@
 KV reuse and chunked context need `use_paged_context_fmha` ("When KV cache block reuse is set, model has to
 be built with paged context FMHA support", tensorrtllm_backend issues 271 and 323); reuse does not go with an
 INT8 KV cache (TensorRT-LLM issue 2166); a disabled KV cache keeps in-flight batching at a batch of one
-(issue 2443); beams and medusa heads are built in; an FP8 KV cache breaks models with biases on q, k and v
-(issue 4218).
+(issue 2443), which needs packed prompts (tensorrtllm_backend issue 246); beams and medusa heads are built
+in; an FP8 KV cache breaks models with biases on q, k and v (issue 4218).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
         files = repository.engine_files(model) if is_cpp_engine(model) else None
         if files is not None and files.config is not None and "build_config" in files.config:
             yield from _kv(model, files)
+            yield from _packed(model, files)
             yield from _decoding(model, files)
 
 
@@ -71,6 +72,19 @@ def _kv(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
                 "the batch stays at one request, and metrics report no KV cache",
                 "build with --kv_cache_type paged",
             )
+
+
+def _packed(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
+    kind = model.parameters.get("gpt_model_type")
+    in_flight = kind is not None and kind.value.startswith("inflight")
+    if in_flight and files.get("build_config.plugin_config.remove_input_padding") is False:
+        yield Found(
+            files.at("remove_input_padding"),
+            f"the engine has remove_input_padding false, and gpt_model_type is {kind.value if kind else ''}",
+            "in-flight batching sends packed prompts: each request ends with `input_ids: expected 2 dims, "
+            "provided 1 dims`",
+            "build with --remove_input_padding enable",
+        )
 
 
 def _decoding(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
