@@ -69,6 +69,45 @@ def test_what_is_no_text_is_one_finding(tmp_path, raw, line):
     assert (finding.rule, finding.place.line) == ("unreadable", line)
 
 
+@pytest.mark.parametrize(
+    ("raw", "name", "remedy"),
+    [
+        (GOOD.encode("utf-16"), "text in UTF-16,", "iconv -f UTF-16 -t UTF-8 m/config.pbtxt"),
+        (GOOD.encode("utf-32"), "text in UTF-32,", "iconv -f UTF-32 "),
+        (GOOD.encode("utf-16-le"), "text in UTF-16LE", "iconv -f UTF-16LE "),
+        (GOOD.encode("utf-16-be"), "text in UTF-16BE", "iconv -f UTF-16BE "),
+        (b"\x7fELF\x02\x01", "a program or a library", "as text"),
+        (b"\x1f\x8b\x08\x00", "a gzip archive", "as text"),
+        (b"PK\x03\x04", "a zip archive", "as text"),
+        (b"\x08\x07\x12\x0b\x00\x00pytorch\x00", "a binary file", "as text"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named(tmp_path, raw, name, remedy):
+    write(tmp_path, "m", raw, {"1/model.py": ""})
+    finding = only(tmp_path)
+    assert finding.rule == "unreadable"
+    assert name in finding.found
+    assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 5000,
+        "@" + "y" * 5000,
+        'backend: "python"\n' + "a" * 3000 + ": 1",
+        'backend: "python"\n' + "a { b { " * 40 + "@",
+        'backend: "python"\nparameters { key: "k" value { ' + "z" * 4000 + ": 1 } }",
+    ],
+)
+def test_long_words_and_key_paths_are_cut(tmp_path, text):
+    write(tmp_path, "m", text, {"1/model.py": ""})
+    for finding in lint(tmp_path):
+        for part in (finding.found, finding.why, finding.remedy):
+            assert max(map(len, part.split())) <= 400
+        assert max(map(len, finding.found.split())) <= 120
+
+
 def test_loops_of_links_and_folders_under_a_files_name(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     write(

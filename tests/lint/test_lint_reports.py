@@ -102,6 +102,18 @@ def test_placeholders_in_strings_that_may_be_left_are_one_remark_a_file(tmp_path
     assert "decoding_mode, max_beam_width" in finding.found
 
 
+def test_a_placeholder_is_one_finding_a_file(tmp_path):
+    repo = nvidia(tmp_path, "0.19.0", decoupled="${decoupled_mode}")
+    path = repo / ENGINE
+    path.write_text(path.read_text().replace("TYPE_FP32", "${logits_datatype}"))
+    lines = [n for n, text in enumerate(path.read_text().splitlines(), 1) if "${logits_datatype}" in text]
+    findings = [item for item in found_all(repo) if item.place.file == str(ENGINE)]
+    assert [(item.rule, item.severity) for item in findings] == [("unfilled-placeholder", "error")] * 2
+    (told,) = (item for item in findings if "${logits_datatype}" in item.found)
+    assert told.place.line == lines[0]
+    assert told.found.endswith(f"also on lines {', '.join(map(str, lines[1:]))}")
+
+
 def test_a_template_of_a_newer_version_is_told_by_its_tensors(tmp_path):
     """A17: tutorial and container disagree."""
     repo = nvidia(tmp_path, "0.19.0")

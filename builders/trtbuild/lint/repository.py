@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from trtbuild.catalog.gpus import Gpu
+from trtbuild.lint.encoding import binary_kind
 from trtbuild.lint.engines import EngineFiles, read_engine
 from trtbuild.lint.files import TextFile, read_text_files
 from trtbuild.lint.findings import Found, Place
@@ -127,8 +129,10 @@ def _load_model(path: Path) -> ModelFolder:
         return model  # a rule of its own: some backends do without
     except OSError as error:
         return _unreadable(model, f"{CONFIG} cannot be read: {error.strerror}", "make it a readable file")
-    if b"\0" in raw:
-        return _unreadable(model, f"{CONFIG} is a binary file", "write the configuration as text")
+    if (kind := binary_kind(raw)) is not None:
+        return _unreadable(
+            model, f"{CONFIG} is {kind.name}", kind.remedy.format(file=shlex.quote(model.file))
+        )
     try:
         model.config = parse(raw.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from trtbuild.lint.repository import LintRepository
 
 _LONGEST = 600  # characters of a message
+_LONGEST_WORD = 120  # of a token or a key path in it; a remedy's may be a command with paths
+_LONGEST_IN_REMEDY = 400
 Check = Callable[["LintRepository"], Iterator[Found]]
 
 
@@ -42,16 +45,20 @@ class Rule:
                 self.id,
                 found.severity or self.severity,
                 found.place,
-                _short(found.found),
-                found.why,
-                found.remedy,
+                _short(found.found, _LONGEST_WORD),
+                _short(found.why, _LONGEST_WORD),
+                _short(found.remedy, _LONGEST_IN_REMEDY),
                 found.edit,
             )
 
 
-def _short(text: str) -> str:
-    """What was found without the middle of a value of thousands of characters."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+def _short(text: str, word: int) -> str:
+    """Without the middle of words, and of a text, of thousands of characters."""
+    return _cut(re.sub(rf"\S{{{word + 1},}}", lambda match: _cut(match[0], word), text), _LONGEST)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
 
 
 @cache

@@ -11,24 +11,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
-from trtbuild.lint.misfit import misfits_of
 from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_engine, is_postprocessing, is_preprocessing
+from trtbuild.lint.schema import Misfit
 
 SEVERITY = "error"
+_NAMED = 8  # parameters in one finding
 
 
 def check(repository: LintRepository) -> Iterator[Found]:
-    """Placeholders in typed fields, then one finding a file for those in strings."""
-    yield from misfits_of(
-        repository,
-        "unfilled-placeholder",
+    """One finding a file for each placeholder in typed fields, then one a file for those in strings."""
+    for model in repository.readable:
+        by_text: dict[str, list[Misfit]] = {}
+        for misfit in model.misfits:
+            if misfit.rule == "unfilled-placeholder":
+                by_text.setdefault(misfit.field.text, []).append(misfit)
+        for first, *others in by_text.values():
+            yield _typed(model, first, others)
+        yield from _strings(model)
+
+
+def _typed(model: ModelFolder, first: Misfit, others: list[Misfit]) -> Found:
+    lines = ", ".join(str(other.field.line) for other in others)
+    return Found(
+        model.at(first.field),
+        first.message + (f"; also on line{'s' if len(others) > 1 else ''} {lines}" if others else ""),
         "Triton stops with `Expected integer or identifier, got: $`; fill_template.py leaves "
         "unset keys in place",
+        first.remedy,
     )
-    for model in repository.readable:
-        yield from _strings(model)
 
 
 def _strings(model: ModelFolder) -> Iterator[Found]:
@@ -49,7 +61,8 @@ def _strings(model: ModelFolder) -> Iterator[Found]:
     optional = [item for item in left if item.key not in needed]
     if optional:
         first = min(optional, key=lambda item: item.place.line)
-        names = ", ".join(item.key for item in optional)
+        names = ", ".join(item.key for item in optional[:_NAMED])
+        names += f" and {len(optional) - _NAMED} more" if len(optional) > _NAMED else ""
         yield Found(
             model.at(first.place),
             f"{len(optional)} parameter{'s' if len(optional) > 1 else ''} still "
