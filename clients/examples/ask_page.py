@@ -21,7 +21,7 @@ def main(picture: str, question: str, url: str = "127.0.0.1:8001", model: str = 
         tensor("question", "BYTES", question.encode()),
         tensor("max_tokens", "INT32", 64),
     ]
-    answers: queue.Queue = queue.Queue()
+    answers: queue.Queue[object] = queue.Queue()
     with grpc.InferenceServerClient(url) as client:
         client.start_stream(lambda result, error: answers.put(error or result))
         client.async_stream_infer(model, inputs, enable_empty_final_response=True)

@@ -6,6 +6,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from . import errors
@@ -16,6 +17,7 @@ from ._grpc_aio import AioGrpcTransport
 from ._proto import METHODS, Message
 from ._routing import Endpoint
 from ._settings import Metadata
+from ._status import parse_version
 from ._stream_base import FACTS_S, STOP_S
 from .models import ModelDescription, describing
 from .transport import AsyncTransport
@@ -104,7 +106,10 @@ class AioBase:
             try:
                 wanted = dialogue.send(config)
             except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
+                metadata = await self._ask_quietly(call, "ServerMetadata", {})
+                version = () if metadata is None else parse_version(metadata.version)
+                described: ModelDescription = done.value
+                return replace(described, server_version=version)
 
     async def _ask_quietly(self, call: Call, method: str, fields: Mapping[str, str]) -> Message:
         """The answer to a question about the server, or None if there is none in time."""

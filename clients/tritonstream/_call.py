@@ -17,21 +17,19 @@ from ._request import stop_request
 from ._retry import Budget, degradable, retryable, wait_s
 from ._routing import Endpoint, Pool
 from ._settings import Metadata, Settings, new_request_id
+from ._status import from_text, gives_codes
 from ._task import Reader, Task
 from ._timing import Clock
 from .events import Completion, Event, Finish, FinishReason, Origin, TextDelta
 from .hooks import RequestInfo, tell
-from .models import CancelHow, ModelDescription
+from .models import CancelHow, ModelDescription, ModelKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ._codec import Codec
 
-_CODED = (
-    "triton_grpc_error",
-    "true",
-)  # errors inside a stream come with a status code (Triton 24.09 and later)
+_CODED = ("triton_grpc_error", "true")  # errors inside a stream come with a status code
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,8 @@ class Call:
         self.clock.attempt(whole=built.whole or not self._stream)
         self._update_info()
         method = "ModelStreamInfer" if self._stream else "ModelInfer"
-        metadata = (*self.metadata, _CODED) if self._stream else self.metadata
+        coded = self._stream and gives_codes(model.server_version)
+        metadata = (*self.metadata, _CODED) if coded else self.metadata
         return Sending(method, built.message, remaining, metadata, built.before)
 
     @property
@@ -160,7 +159,8 @@ class Call:
                 return [TextDelta(text)]
             streamed = service_pb2.ModelStreamInferResponse.FromString(data)
             if streamed.error_message:
-                raise errors.ServerError(streamed.error_message)
+                model = self.description
+                raise from_text(streamed.error_message, ModelKind.OTHER if model is None else model.kind)
             message = streamed.infer_response
         else:
             message = data

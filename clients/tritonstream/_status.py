@@ -1,19 +1,26 @@
 """gRPC status → exception: the one place where lower errors are translated.
 
-No text is interpreted, for wordings change from release to release. What a status leaves open is settled by
-asking the server (``settle``).
+No text but the front's own is interpreted, for wordings change from release to release. What a status leaves
+open is settled by asking the server (``settle``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from . import errors
+from .models import ModelKind
 
 _LIMIT_BYTES: Final = 4 * 1024 * 1024  # gRPC's default for received messages (server issue #1776)
 
-_CODED_SINCE: Final = (2, 50)  # release 24.09: errors of a model come with a code (header triton_grpc_error)
+# Release 26.04. With the header triton_grpc_error, errors inside a stream get a status code since 24.09;
+# until 26.03 such an error can end the server (use after free, server pull request 8708): there it is not sent.
+_CODED_SINCE: Final = (2, 68)
+# trtbuild's front ends its errors with a TritonError code for clients that get no status.
+_FRONT_CODE: Final = re.compile(r" \[([A-Z_]+)\]$")
+_GRPC_CODE: Final = {"INVALID_ARG": "INVALID_ARGUMENT", "UNSUPPORTED": "UNIMPLEMENTED"}
 
 _SERVER: Final[dict[str, type[errors.ServerError]]] = {
     "NOT_FOUND": errors.ModelNotFound,
@@ -36,6 +43,7 @@ def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0
         connected: whether the channel had a connection when the RPC began.
         sent_bytes: size of the request; tells "too large" from "too many", which share a code.
     """
+    details = _FRONT_CODE.sub("", details)
     if code == "DEADLINE_EXCEEDED":
         return errors.TotalTimeout(f"the deadline passed: {details}")
     if code == "UNAVAILABLE":
@@ -46,6 +54,22 @@ def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0
         hint = f"the request has {sent_bytes} bytes; raise the receiver's limit or send encoded bytes"
         return errors.MessageTooLarge(f"{details} ({hint})", code=code)
     return _SERVER.get(code, errors.ServerError)(details or f"status {code}", code=code)
+
+
+def from_text(message: str, kind: ModelKind) -> errors.TritonStreamError:
+    """Translates an error that came as the text of a response."""
+    found = _FRONT_CODE.search(message) if kind is ModelKind.FRONT else None
+    if found is None:
+        return errors.ServerError(message)
+    code = _GRPC_CODE.get(found[1], found[1])
+    if code == "UNAVAILABLE":
+        return errors.Unavailable(message[: found.start()], code=code)
+    return from_status(code, message[: found.start()], connected=True)
+
+
+def gives_codes(server_version: Sequence[int]) -> bool:
+    """Whether a server may be asked to give errors inside a stream a status code."""
+    return tuple(server_version) >= _CODED_SINCE
 
 
 def is_open(error: errors.TritonStreamError) -> bool:
@@ -73,7 +97,7 @@ def settle(
         return kind(error.message.removeprefix("the connection was lost: "), code="UNAVAILABLE")
     if not model_ready:
         return errors.ModelNotReady(error.message)
-    if not heard and tuple(server_version) >= _CODED_SINCE:  # a text without a code: turned away at the door
+    if not heard and gives_codes(server_version):  # a text without a code: turned away at the door
         return errors.InvalidRequest(error.message)
     return error
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from . import errors
 from ._call import Call
@@ -15,6 +16,7 @@ from ._grpc_sync import GrpcTransport
 from ._proto import METHODS, Message
 from ._routing import Endpoint
 from ._settings import Metadata
+from ._status import parse_version
 from ._stream_base import FACTS_S, STOP_S
 from ._sync_stream import Stream
 from ._watchdog import Watchdog
@@ -92,7 +94,10 @@ class SyncBase:
             try:
                 wanted = dialogue.send(config)
             except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
+                metadata = self._ask_quietly(call, "ServerMetadata", {})
+                version = () if metadata is None else parse_version(metadata.version)
+                described: ModelDescription = done.value
+                return replace(described, server_version=version)
 
     def _ask_quietly(self, call: Call, method: str, fields: Mapping[str, str]) -> Message:
         """The answer to a question about the server, or None if there is none in time."""

@@ -66,6 +66,7 @@ class ModelDescription:
     cancel: Cancel
     steps: tuple[str, ...] = ()  # models of an ensemble
     priority_levels: int = 0
+    server_version: tuple[int, ...] = ()  # of Triton, such as (2, 68, 0); empty if it did not say
     stencils: dict[bool, Any] = field(default_factory=dict, repr=False, compare=False)
     """What every request says, by whether it streams; filled by ``_request``."""
 

@@ -32,6 +32,7 @@ from tritonstream import (
     TotalTimeout,
     TransportError,
     TritonStreamError,
+    Unavailable,
 )
 from tritonstream.testing import FakeModel, FakeTriton, Fault
 
@@ -72,6 +73,34 @@ def test_an_error_in_the_middle_has_the_servers_words_and_the_text_so_far(run: A
     assert pieces == ["a", "b"]
     assert error.partial is not None
     assert error.partial.text == "ab"
+
+
+@pytest.mark.parametrize(("version", "asked"), [("2.51.0", False), ("2.67.0", False), ("2.68.0", True)])
+def test_codes_are_not_asked_of_servers_that_an_error_could_end(
+    run: Any, serve: Any, version: str, asked: bool
+) -> None:
+    server = serve(llm=FakeModel())
+    server.version = version
+
+    async def body(client: Any) -> None:
+        await client.generate("llm", "x")
+
+    run(body, server.url)
+    assert ("triton_grpc_error" in server.served[0].headers) is asked
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "tries"), [("INVALID_ARG", InvalidRequest, 1), ("UNAVAILABLE", Unavailable, 2)]
+)
+def test_the_fronts_own_codes_are_read_where_the_server_gives_none(
+    run: Any, serve: Any, code: str, kind: type[Exception], tries: int
+) -> None:
+    server = serve(llm=FakeModel(faults=[Fault("error", 0, message=f"no room [{code}]")]))
+    server.version, server.coded_errors = "2.51.0", False
+    error, _, _ = failure(run, server.url, retry=Retry(attempts=2, base_wait_s=0.01))
+    assert type(error) is kind
+    assert error.message == "no room"
+    assert len(server.served) == tries
 
 
 def test_servers_before_24_09_send_errors_as_text_and_leave_the_stream_open(run: Any, serve: Any) -> None:

@@ -66,6 +66,8 @@ class Carrier:
             return Rpc([Broken("cut")])
         if method == "ModelConfig":
             return Rpc([service_pb2.ModelConfigResponse(config=config_of(message.name, self.model))])
+        if method == "ServerMetadata":
+            return Rpc([service_pb2.ServerMetadataResponse(name="carried", version="2.68.0")])
         inputs = read_inputs(message, message.raw_input_contents)
         answers = self.model.responses(message, inputs)
         return Rpc(
@@ -118,7 +120,7 @@ def test_a_carrier_of_ones_own_is_called_and_closed(run: Any) -> None:
 
     run(body, "somewhere:1", transport=make, retry=Retry(attempts=2, base_wait_s=0.01))
     assert carriers[0].address == "somewhere:1"
-    assert carriers[0].sent[:2] == ["ModelConfig", "ModelStreamInfer"]
+    assert carriers[0].sent[:3] == ["ModelConfig", "ServerMetadata", "ModelStreamInfer"]
     assert carriers[0].closed
 
 

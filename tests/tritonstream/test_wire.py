@@ -314,7 +314,7 @@ def test_statuses_become_types(code: str, connected: bool, kind: type[Exception]
 
 def test_open_errors_are_settled_by_what_the_server_says() -> None:
     def settled(
-        error: errors.TritonStreamError, ready: bool | None, version: str = "2.51.0", heard: bool = False
+        error: errors.TritonStreamError, ready: bool | None, version: str = "2.68.0", heard: bool = False
     ) -> type:
         return type(settle(error, model_ready=ready, server_version=parse_version(version), heard=heard))
 
@@ -325,7 +325,7 @@ def test_open_errors_are_settled_by_what_the_server_says() -> None:
     assert settled(told, False) is errors.ModelNotReady
     assert settled(told, True) is errors.InvalidRequest
     assert settled(told, True, heard=True) is errors.ServerError
-    assert settled(told, True, version="2.49.0") is errors.ServerError  # errors of models had no code yet
+    assert settled(told, True, version="2.67.0") is errors.ServerError  # no code is asked for
     assert settled(told, True, version="r24") is errors.ServerError
 
 

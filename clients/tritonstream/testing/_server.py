@@ -75,7 +75,7 @@ class FakeTriton:
         self.served: list[Served] = []
         self.calls: dict[str, int] = {}
         self.ready = True
-        self.version = "2.51.0"
+        self.version = "2.68.0"
         self.coded_errors = True
         self.config_delay_s = 0.0
         self.regions: dict[str, str] = {}
