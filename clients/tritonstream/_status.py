@@ -16,7 +16,7 @@ from .models import ModelKind
 _LIMIT_BYTES: Final = 4 * 1024 * 1024  # gRPC's default for received messages (server issue #1776)
 
 # Release 26.04. With the header triton_grpc_error, errors inside a stream get a status code since 24.09;
-# until 26.03 such an error can end the server (use after free, server pull request 8708): there it is not sent.
+# until 26.03 such an error can end the server (use after free, server pull request 8708): not sent there.
 _CODED_SINCE: Final = (2, 68)
 # trtbuild's front ends its errors with a TritonError code for clients that get no status.
 _FRONT_CODE: Final = re.compile(r" \[([A-Z_]+)\]$")

@@ -286,20 +286,19 @@ def test_prompts_that_begin_alike_are_counted(running: Running) -> None:
 
 
 def test_more_requests_than_are_planned_are_refused_until_some_end(running: Running) -> None:
-    async def run() -> str:
+    async def run() -> dict[str, Any]:
         async with FrontClient(running.server.grpc_address) as client:
             stuck = {"text_input": "a b c", "max_tokens": 9, "stream": True, "seed": FAULTS["never"]}
-            calls = [client.call(request("full", **stuck)) for _ in range(2)]
-            refusal = ""
-            for _ in range(200):  # until both are in
-                answers = [r async for r in client.stream("full", text_input="a", max_tokens=1)]
-                if refusal := answers[-1].get("error", ""):
-                    break
+            calls = [client.call(request("full", **stuck)) for _ in range(3)]
+            reads = [asyncio.ensure_future(call.read()) for call in calls]
+            answered, _ = await asyncio.wait(reads, timeout=20, return_when=asyncio.FIRST_COMPLETED)
             for call in calls:
                 call.cancel()
-            return refusal
+            await asyncio.wait(reads)
+            (refused,) = answered
+            return read(refused.result())
 
-    assert "2 requests run or wait already; try again later" in asyncio.run(run())
+    assert "2 requests run or wait already; try again later [UNAVAILABLE]" in asyncio.run(run())["error"]
     deadline_s = time.monotonic() + 20
     while "error" in running.ask("full", text_input="a", max_tokens=1)[-1]:
         assert time.monotonic() < deadline_s, "the requests that were cancelled still count"

@@ -299,6 +299,7 @@ def test_what_the_llm_api_refuses_is_refused_with_its_words(progress: Any) -> No
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A repository for the target llmapi in a real tritonserver, over the echoing engine."""
+    from trtbuild.serve import container
     from trtbuild.serve.server import start
 
     folder = tmp_path_factory.mktemp("llmapi")
@@ -314,6 +315,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     (repo / "m_engine" / "1" / "tensorrt_llm").symlink_to(FAKE / "tensorrt_llm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_TRTLLM_STEP_S", "0.002")
+        patch.setattr(container, "serves_on_gpu", lambda repository: False)  # the engine here needs none
         patch.setenv("FAKE_TRTLLM_ABORTED", str(folder / "aborted"))
         with start(repo) as server:
             yield types.SimpleNamespace(grpc_address=server.grpc_address, aborted=folder / "aborted")
