@@ -39,6 +39,11 @@ class Failure(NamedTuple):
     code: str
     message: str
 
+    @property
+    def text(self) -> str:
+        """For the client: a stream of gRPC gives an error no code before Triton 26.04."""
+        return f"{self.message} [{self.code}]"
+
 
 class Chunk(NamedTuple):
     """What one response carries."""

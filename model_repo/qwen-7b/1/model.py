@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 else:
     from .tritontext import TextAssets, TextError
 
-from .answer import Answer
+from .answer import Answer, Failure
 from .inputs import TextRequest, read_request
 from .loop import FrontLoop
 from .meter import Exporter, Meter
@@ -94,8 +94,8 @@ class TritonPythonModel:
                 if (taken := self._take(request)) is not None:
                     ready.append(taken)
             except Exception as exc:
-                message, code = _described(exc)
-                error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))
+                failure = _described(exc)
+                error = pb_utils.TritonError(failure.text, getattr(pb_utils.TritonError, failure.code))
                 response = pb_utils.InferenceResponse(output_tensors=[], error=error)
                 request.get_response_sender().send(
                     response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -151,15 +151,15 @@ class TritonPythonModel:
         try:
             self._prepare(answer)
         except Exception as exc:  # a fault of ours must not leave the client waiting
-            self._loop.fail(answer, *_described(exc))
+            failure = _described(exc)
+            self._loop.fail(answer, failure.message, failure.code)
         else:
             self._loop.go_on(answer)
 
 
-def _described(exc: Exception) -> tuple[str, str]:
-    """The text for the client and the name of the error's code."""
+def _described(exc: Exception) -> Failure:
     if isinstance(exc, TextError):
-        return str(exc), "INVALID_ARG"
+        return Failure("INVALID_ARG", str(exc))
     if isinstance(exc, _Busy):
-        return str(exc), "UNAVAILABLE"
-    return f"the text front failed: {type(exc).__name__}: {exc}", "INTERNAL"
+        return Failure("UNAVAILABLE", str(exc))
+    return Failure("INTERNAL", f"the text front failed: {type(exc).__name__}: {exc}")

@@ -112,7 +112,7 @@ class Sender:
         pb_utils = self._pb_utils
         if answer.failure is not None:
             code = getattr(pb_utils.TritonError, answer.failure.code, pb_utils.TritonError.INTERNAL)
-            error = pb_utils.TritonError(answer.failure.message, code)
+            error = pb_utils.TritonError(answer.failure.text, code)
             self._out(answer, pb_utils.InferenceResponse(output_tensors=[], error=error), final=True)
             return
         chunk = answer.take(everything=self._coalesce)
