@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,21 @@ def test_placeholders_in_strings_that_may_be_left_are_one_remark_a_file(tmp_path
     assert (finding.rule, finding.severity) == ("unfilled-placeholder", "info")
     assert finding.place.line == value_line(repo, "decoding_mode")  # the first of the two
     assert "decoding_mode, max_beam_width" in finding.found
+
+
+@pytest.mark.parametrize("model", ["tensorrt_llm", "tensorrt_llm_bls", "preprocessing", "postprocessing"])
+def test_of_a_placeholder_nothing_else_is_said(tmp_path, model):
+    """Each typed field of a filled repository in turn, in the container that it is for."""
+    repo = nvidia(tmp_path, "1.1.0")
+    path = repo / model / "config.pbtxt"
+    text, tried = path.read_text(), set()
+    for match in re.finditer(r"(\w+) ?: \[? ?([A-Z_0-9]+|-?\d+|true)", text):
+        if match[1] not in tried:
+            tried.add(match[1])
+            path.write_text(text[: match.start(2)] + "${x}" + text[match.end(2) :])
+            told = {rule for rule, _, _ in found(repo, container="25.12")} - {"container-cve"}
+            assert told == {"unfilled-placeholder"}, match[1]
+    assert {"max_batch_size", "data_type", "dims", "count", "kind"} <= tried
 
 
 def test_a_placeholder_is_one_finding_a_file(tmp_path):

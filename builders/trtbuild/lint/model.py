@@ -151,6 +151,10 @@ class ModelFolder:
         """Where the config does not fit Triton's message definitions."""
         return tuple(misfits(self.config)) if self.config else ()
 
+    def is_unfilled(self, path: str) -> bool:
+        """Whether a template's placeholder stands at a path: nothing can be said of the value then."""
+        return any(item.rule == "unfilled-placeholder" and item.path == path for item in self.misfits)
+
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by key; the last of equal keys counts."""

@@ -23,7 +23,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
         named = model.parameters.get("tensorrt_llm_model_name")
         engine = repository.models.get(named.value if named is not None and named.is_set else "tensorrt_llm")
         places = engine.number("max_batch_size") if engine is not None else 0
-        if model.instances < places:
+        if model.instances < places and not model.is_unfilled("instance_group.count"):
             count = model.config.get("instance_group.count")
             yield Found(
                 model.at(count or model.config.get("instance_group")),

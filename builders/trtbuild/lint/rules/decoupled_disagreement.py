@@ -26,14 +26,22 @@ def check(repository: LintRepository) -> Iterator[Found]:
             named = model.parameters.get("tensorrt_llm_model_name")
             target = named.value if named is not None and named.is_set else "tensorrt_llm"
             engine = repository.models.get(target)
-            if engine is not None and engine.config is not None and engine.decoupled != model.decoupled:
+            if engine is not None and engine.config is not None and _differ(model, engine):
                 yield _found(model, engine)
         elif model.is_ensemble and model.config is not None and model.config.get(_FIELD) is not None:
             steps = [repository.models[name] for name in step_names(model) if name in repository.models]
             if steps and all(step.config is not None for step in steps):
                 streaming = next((step for step in steps if step.decoupled), None)
-                if model.decoupled != (streaming is not None):
+                if not any(map(_is_open, (model, *steps))) and model.decoupled != (streaming is not None):
                     yield _found(model, streaming or steps[-1])
+
+
+def _is_open(model: ModelFolder) -> bool:
+    return model.is_unfilled(_FIELD)
+
+
+def _differ(model: ModelFolder, engine: ModelFolder) -> bool:
+    return not _is_open(model) and not _is_open(engine) and engine.decoupled != model.decoupled
 
 
 def step_names(model: ModelFolder) -> list[str]:

@@ -39,7 +39,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
 
 
 def _counts(model: ModelFolder, parameter: Parameter, groups: list[list[str]]) -> Iterator[Found]:
-    if len(groups) == model.instances:
+    if len(groups) == model.instances or model.is_unfilled("instance_group.count"):
         return
     few = len(groups) < model.instances
     yield Found(

@@ -68,7 +68,12 @@ def _inputs(model: ModelFolder, version: str) -> Iterator[Found]:
                 f"declare it: TYPE_{row.dtype}, dims {list(row.dims)}",
             )
     for name, tensor in declared.items():
-        if name in known and known[name].setting is None and tensor.dtype != f"TYPE_{known[name].dtype}":
+        if (
+            name in known
+            and known[name].setting is None
+            and "${" not in tensor.dtype
+            and tensor.dtype != f"TYPE_{known[name].dtype}"
+        ):
             yield _type(model, tensor, known[name].dtype, rows.version)
         elif (
             name not in known

@@ -44,7 +44,8 @@ def _sample(model: ModelFolder, entry: Field) -> Iterator[Found]:
     if message is None:
         return
     size, largest = message.get("batch_size"), model.number("max_batch_size")
-    if size is not None and size.number is not None and size.number > max(largest, 1):
+    open_ended = model.is_unfilled("max_batch_size")
+    if size is not None and size.number is not None and not open_ended and size.number > max(largest, 1):
         yield Found(
             model.at(size),
             f"batch_size {size.text} with max_batch_size {largest}",
