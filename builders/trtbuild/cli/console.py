@@ -63,10 +63,22 @@ def print_table(
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     console = _console()
+    console.width = max(console.width, _least_width(columns, rows))
     with console.capture() as capture:
         console.print(table)
     lines = "\n".join(line.rstrip() for line in capture.get().splitlines())
     click.echo("\n" + lines.strip("\n"))
+
+
+def _least_width(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    """Cells that a table needs so that no value is cut: in a narrower terminal its lines wrap instead."""
+    from rich.cells import cell_len
+
+    shown = [[column.lstrip(">") for column in columns]]
+    shown += [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) + 3 for column in zip(*shown, strict=True)]  # padding and a divider
+    last = max((cell_len(word) for row in shown for word in row[-1].split()), default=0)
+    return sum(widths[:-1]) + last + 2  # the edges
 
 
 @contextmanager
