@@ -128,7 +128,9 @@ def test_templates_that_were_never_filled(tmp_path, capsys):
     )
     path = old / "tensorrt_llm" / "config.pbtxt"
     path.write_text(
-        path.read_text().replace("max_batch_size: 8", "max_batch_size: ${triton_max_batch_size}", 1)
+        path.read_text()
+        .replace("max_batch_size: 8", "max_batch_size: ${triton_max_batch_size}", 1)
+        .replace("max_queue_delay_microseconds: 0", "max_queue_delay_microseconds: ${delay}", 1)
     )
     assert run(["migrate", str(old), "--target", "llmapi", "--output", str(tmp_path / "new")]) == 1
     assert "--model tensorrt_llm=NAME_OR_FOLDER" in capsys.readouterr().err
@@ -139,6 +141,7 @@ def test_templates_that_were_never_filled(tmp_path, capsys):
         line_of(path, "${triton_max_batch_size}"),
     )
     assert note["fate"] == "left"
+    assert not [note for note in answer["notes"] if "max_queue_delay" in note["item"]]
     assert found(tmp_path / "new") == []
 
 

@@ -27,7 +27,7 @@ _OWN = frozenset(
 _WHY = {
     "gpt_model_type": "requests are always batched in flight",
     "gpu_device_ids": "the plan counts devices from 0: choose them with docker's --gpus",
-    "batch_scheduler_policy": "running sequences are not paused for others",
+    "batch_scheduler_policy": "no running sequence is paused for others, so that fewer may run at once",
     "max_beam_width": "requests are sampled; the plan has no memory for beams",
     "decoding_mode": "the plan has no draft model, heads or beams",
     "medusa_choices": "the plan has no draft model or heads",
@@ -133,7 +133,7 @@ def _fields(folder: ModelFolder) -> Iterator[Note]:
         ("instance_group.gpus", "the TensorRT-LLM backend ignores it"),
     ):
         found = folder.config.get(path) if folder.config is not None else None
-        if found is not None and found.text != "0":
+        if found is not None and found.text != "0" and "${" not in found.text:
             yield Note(folder.at(found), "left", f"{path} {found.text}".rstrip(), "", why)
 
 
