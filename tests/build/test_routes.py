@@ -112,6 +112,14 @@ def test_formats_that_are_only_read_are_not_made() -> None:
         route(folder(), quant="fp16", target=Target.LOCAL, version=None)
 
 
+def test_a_published_checkpoint_whose_groups_no_rank_can_hold_is_not_taken() -> None:
+    """11008 inputs over 4 GPUs are 21.5 groups of 128, as TensorRT-LLM issue 648 found after the download."""
+    record = find_model("llama-2-7b")
+    asked = {"quant": "awq", "target": Target.ENGINE, "version": "1.2.1"}
+    assert choose_sibling(record, **asked, tp=2) is not None
+    assert choose_sibling(record, **asked, tp=4) is None
+
+
 def test_the_published_awq_sibling_is_taken_where_its_way_is_open() -> None:
     record = find_model("qwen-7b")
     sibling = choose_sibling(record, quant="awq", target=Target.ENGINE, version="1.2.1")

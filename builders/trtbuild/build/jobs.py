@@ -204,7 +204,7 @@ def _on_the_hub(
             "fetch it, and give the folder with --weights",
         ) from exc
     checkpoint, sibling = hub_checkpoint(
-        record, quant=llm.quant, target=target, version=version, calibrate=options.calibrate
+        record, quant=llm.quant, target=target, version=version, tp=llm.tp, calibrate=options.calibrate
     )
     if sibling is not None:
         notes.append(note_for_sibling(sibling, record.id))

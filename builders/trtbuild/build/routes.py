@@ -14,6 +14,8 @@ from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import ModelRecord, Sibling
 from trtbuild.catalog.versions import version_key
 from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.plan.architecture import from_record
+from trtbuild.plan.groups import fits
 from trtbuild.spec import Target
 
 _SIXTEEN_BIT = ("fp16", "bf16", "float32", "fp32")
@@ -45,11 +47,14 @@ def route(
     return _from_sixteen_bit(quant, target, group_size)
 
 
-def choose_sibling(record: ModelRecord, *, quant: str, target: Target, version: str | None) -> Sibling | None:
+def choose_sibling(
+    record: ModelRecord, *, quant: str, target: Target, version: str | None, tp: int = 1
+) -> Sibling | None:
     """Returns the published checkpoint of a model that serves ``quant`` on this target; None: there is none.
 
     Only one that `route` really takes: AutoAWQ and GPTQ for the compiled flow, modelopt's exports for the LLM
-    API. Where none is, the 16-bit weights are quantised.
+    API, and only one whose groups can be divided over ``tp`` GPUs. Where none is, the 16-bit weights are
+    quantised.
     """
     if target is Target.LOCAL:
         return None
@@ -58,19 +63,29 @@ def choose_sibling(record: ModelRecord, *, quant: str, target: Target, version: 
             checkpoint = sibling_checkpoint(record, sibling)
             if checkpoint.format == quant:
                 route(checkpoint, quant=quant, target=target, version=version)
-                return sibling
+                group = checkpoint.group_size
+                if group is None or fits(from_record(record), find_format(quant), tp, group):
+                    return sibling
     return None
 
 
 def hub_checkpoint(
-    record: ModelRecord, *, quant: str, target: Target, version: str | None, calibrate: bool = False
+    record: ModelRecord,
+    *,
+    quant: str,
+    target: Target,
+    version: str | None,
+    tp: int = 1,
+    calibrate: bool = False,
 ) -> tuple[Checkpoint, Sibling | None]:
     """What is fetched for a model of the catalogue, as the catalogue describes it, and the sibling it is.
 
     Args:
         calibrate: the 16-bit weights, even where a published checkpoint in the format exists.
     """
-    sibling = None if calibrate else choose_sibling(record, quant=quant, target=target, version=version)
+    sibling = (
+        None if calibrate else choose_sibling(record, quant=quant, target=target, version=version, tp=tp)
+    )
     return (
         _described(record, record.id, _native(record))
         if sibling is None

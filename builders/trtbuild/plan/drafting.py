@@ -255,11 +255,12 @@ def _check_shapes(source: ModelSource, fmt: Format, findings: list[Finding]) -> 
         message = f"{heads} cannot be divided over {tp} GPUs"
         findings.append(_finding("tp.heads", "error", source, message, f"--tp {others}"))
         return
-    group = choose_group(architecture, fmt, tp)
+    group = source.group_size or choose_group(architecture, fmt, tp)
     misfits = ((linear, misfit_in(linear, tp, group)) for linear in quantised_linears(architecture, fmt))
     first = next(((linear, why) for linear, why in misfits if why), None)
     if first is not None:
-        remedies = ways_out(architecture, fmt, first[0], tp=tp, group_size=group, fixed=False)
+        fixed = source.group_size is not None
+        remedies = ways_out(architecture, fmt, first[0], tp=tp, group_size=group, fixed=fixed)
         found = f"{fmt.name}: {first[1]}"
         findings.append(_finding("tp.group-in", "error", source, found, "; or ".join(remedies)))
 
@@ -281,7 +282,7 @@ def _weights_bytes(source: ModelSource, fmt: Format | None, target: Target) -> i
         architecture=source.architecture,
         fmt=fmt,
         tp=source.spec.tp,
-        group_size=choose_group(source.architecture, fmt, source.spec.tp),
+        group_size=source.group_size or choose_group(source.architecture, fmt, source.spec.tp),
         embedding_split=target is Target.LLMAPI,
     ).total_bytes
 

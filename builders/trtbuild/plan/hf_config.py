@@ -56,6 +56,15 @@ def read_hf_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def group_size_of(folder: Path) -> int | None:
+    """Weights that share a scale, of a folder's quantised weights; None where the config does not say."""
+    if not (folder / "config.json").is_file():
+        return None
+    section = read_hf_config(folder).get("quantization_config")
+    found = section.get("group_size") if isinstance(section, dict) else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

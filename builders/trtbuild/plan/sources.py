@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from trtbuild.catalog.models import ModelRecord, find_model
 from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_gguf, from_hf_config, from_record
+from trtbuild.plan.hf_config import group_size_of
 from trtbuild.spec import LlmSpec
 
 _LARGEST_PADDING = 0.02  # of the width; 29,568 to 29,696 is 0.4 %
@@ -43,6 +44,7 @@ class ModelSource:
     weights_path: Path | None = None
     weights_format: str | None = None
     weights_file_bytes: int | None = None
+    group_size: int | None = None  # of a folder's quantised weights
 
 
 def default_name(model: str) -> str:
@@ -99,7 +101,15 @@ def resolve(
                 raise
     if spec.weights is not None and folder is not None:
         architecture = _as_weights_are(spec.model, architecture, folder, gguf_metadata)
-    found = ModelSource(spec=spec, name=name, source=source, architecture=architecture, record=record)
+    place = next((path for path in (folder, Path(spec.model)) if path is not None and path.is_dir()), None)
+    found = ModelSource(
+        spec=spec,
+        name=name,
+        source=source,
+        architecture=architecture,
+        record=record,
+        group_size=None if place is None else group_size_of(place),
+    )
     return _with_weights(found, weights)
 
 
