@@ -160,7 +160,12 @@ class AioVision(AioBase):
     async def _see(
         self, task: VisionTask[Any], model: str, pictures: Any, return_errors: bool, params: Any
     ) -> Any:
-        call = PictureCall(task, self._core.models.get(model) or await self.describe(model), pictures)
+        call = PictureCall(
+            task,
+            self._core.models.get(model) or await self.describe(model),
+            pictures,
+            return_errors=return_errors,
+        )
 
         async def answer(part: list[int]) -> list[Any]:
             try:
@@ -170,5 +175,6 @@ class AioVision(AioBase):
                     [error] if len(part) == 1 else [one for number in part for one in await answer([number])]
                 )
 
-        found = [one for part in await asyncio.gather(*map(answer, call.parts())) for one in part]
+        parts = await asyncio.gather(*map(answer, call.parts()))
+        found = call.in_order(one for part in parts for one in part)
         return settled(found, alone=call.alone, return_errors=return_errors)

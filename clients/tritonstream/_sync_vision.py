@@ -161,7 +161,9 @@ class SyncVision(SyncBase):
         return self._see(EMBED, model, picture, return_errors, params)
 
     def _see(self, task: VisionTask[Any], model: str, pictures: Any, return_errors: bool, params: Any) -> Any:
-        call = PictureCall(task, self._core.models.get(model) or self.describe(model), pictures)
+        call = PictureCall(
+            task, self._core.models.get(model) or self.describe(model), pictures, return_errors=return_errors
+        )
 
         def answer(part: list[int]) -> list[Any]:
             try:
@@ -171,7 +173,8 @@ class SyncVision(SyncBase):
 
         parts = call.parts()
         if len(parts) == 1:
-            return settled(answer(parts[0]), alone=call.alone, return_errors=return_errors)
+            found = call.in_order(answer(parts[0]))
+            return settled(found, alone=call.alone, return_errors=return_errors)
         with ThreadPoolExecutor(4, thread_name_prefix="tritonstream-pictures") as pool:
-            found = [one for part in pool.map(answer, parts) for one in part]
+            found = call.in_order(one for part in pool.map(answer, parts) for one in part)
         return settled(found, alone=call.alone, return_errors=return_errors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -37,25 +37,41 @@ class PictureCall(Generic[ResultT]):
 
     Args:
         pictures: one picture, or a list or tuple of them.
+        return_errors: what is no picture in a list gets its error as its result.
 
     Raises:
         UnsupportedError: the model is of another kind.
         UsageError: something is no picture.
     """
 
-    def __init__(self, task: VisionTask[ResultT], model: ModelDescription, pictures: Any) -> None:
+    def __init__(
+        self, task: VisionTask[ResultT], model: ModelDescription, pictures: Any, *, return_errors: bool
+    ) -> None:
         if model.kind is not task.kind:
             raise errors.UnsupportedError(f"{model.name} does not {task.verb}: it needs {task.needs}")
         self._task, self._model = task, model
         self.alone = not isinstance(pictures, (list, tuple))
-        self._pictures = [encoded(picture) for picture in ([pictures] if self.alone else pictures)]
+        self._pictures: list[bytes] = []
+        self._broken: dict[int, errors.UsageError] = {}  # by number
+        for number, picture in enumerate([pictures] if self.alone else pictures):
+            try:
+                self._pictures.append(encoded(picture))
+            except errors.UsageError as exc:  # noqa: PERF203 - each picture for itself
+                if self.alone or not return_errors:
+                    raise
+                self._pictures.append(b"")
+                self._broken[number] = exc
 
     def parts(self) -> list[list[int]]:
         """Numbers of the pictures that go into one request each, as many as the model takes."""
         most = max(1, self._model.max_batch_size)
-        return [
-            list(range(at, min(at + most, len(self._pictures)))) for at in range(0, len(self._pictures), most)
-        ]
+        good = [number for number in range(len(self._pictures)) if number not in self._broken]
+        return [good[at : at + most] for at in range(0, len(good), most)]
+
+    def in_order(self, found: Iterable[ResultT | Exception]) -> list[ResultT | Exception]:
+        """All pictures' results, from those of all parts one after the other."""
+        results = iter(found)
+        return [self._broken[n] if n in self._broken else next(results) for n in range(len(self._pictures))]
 
     def inputs(self, part: Sequence[int]) -> Mapping[str, Any]:
         """The tensors of a request."""
