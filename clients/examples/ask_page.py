@@ -4,6 +4,7 @@ streams."""
 import queue
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpc
@@ -21,7 +22,7 @@ def main(picture: str, question: str, url: str = "127.0.0.1:8001", model: str = 
         tensor("question", "BYTES", question.encode()),
         tensor("max_tokens", "INT32", 64),
     ]
-    answers: queue.Queue[object] = queue.Queue()
+    answers: queue.Queue[Any] = queue.Queue()
     with grpc.InferenceServerClient(url) as client:
         client.start_stream(lambda result, error: answers.put(error or result))
         client.async_stream_infer(model, inputs, enable_empty_final_response=True)

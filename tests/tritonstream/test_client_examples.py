@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tritonstream import ModelKind
+from tritonstream import Client, ModelKind, UsageError
 from tritonstream.testing import FakeModel, FakePage, Fault
 
 EXAMPLES = Path(__file__).parents[2] / "clients" / "examples"
@@ -117,6 +117,17 @@ def test_see_pictures(example: Any, serve: Any, tmp_path: Path) -> None:
     assert printed == "a.png: cat\nb.jpg: cat\n"
     assert [row["bbox"] for row in json.loads((tmp_path / "boxes.json").read_text())] == [[1, 2, 29, 18]] * 2
     assert (tmp_path / "a.boxes.png").is_file()
+
+
+def test_one_empty_picture_of_a_list_fails_alone(serve: Any) -> None:
+    server = serve(ocr=FakeModel.ocr(FakePage()))
+    with Client(server.url) as client:
+        found = client.ocr("ocr", [b"", b"a picture", "nothing.png"], return_errors=True)
+        assert [type(one).__name__ for one in found] == ["UsageError", "OcrResult", "UsageError"]
+        assert "empty" in str(found[0])
+        assert all(isinstance(one, UsageError) for one in client.ocr("ocr", [b"", b""], return_errors=True))
+        with pytest.raises(UsageError, match="empty"):
+            client.ocr("ocr", [b"", b"a picture"])
 
 
 def test_without_a_server(example: Any) -> None:
