@@ -224,6 +224,8 @@ def as_strings(name: str, value: str | Sequence[str]) -> list[str]:
     Raises:
         UsageError: for anything that is not text.
     """
+    if not isinstance(value, (str, Iterable)):
+        raise UsageError(f"{name} takes strings; {value!r} is {type(value).__name__}")
     items = [value] if isinstance(value, str) else list(value)
     for item in items:
         if not isinstance(item, str):

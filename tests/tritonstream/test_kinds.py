@@ -202,6 +202,7 @@ def test_parameters_reach_their_inputs(run: Any, serve: Any) -> None:
         ({"top_p": 1.5}, UsageError, "from 0 to 1"),
         ({"seed": -1}, UsageError, "2\\^64"),
         ({"stop": [1]}, UsageError, "takes strings"),
+        ({"stop": 5}, UsageError, "takes strings"),
         ({"priority": 1}, UnsupportedError, "executor"),
         ({"lora": "name"}, UnsupportedError, "it takes a task id"),
         ({"inputs": {"nothing": 1}}, UnsupportedError, "no input 'nothing'"),
