@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -29,6 +30,32 @@ if TYPE_CHECKING:
 METRICS = {"ttft": "ttft_s", "tpot": "tpot_s", "latency": "latency_s"}
 
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def budget_options(command: _Command) -> _Command:
+    """Adds what describes a latency budget, which `make_budget` reads."""
+    for option in (
+        click.option("--percentile", type=click.FloatRange(50, 99.9), default=95.0, show_default=True),
+        click.option(
+            "--metric",
+            type=click.Choice(list(METRICS)),
+            default="ttft",
+            show_default=True,
+            help="What the budget is for.",
+        ),
+        click.option(
+            "--budget",
+            "budget_s",
+            type=click.FloatRange(min=0, min_open=True),
+            required=True,
+            metavar="SECONDS",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def make_budget(budget_s: float, metric: str, percentile: float) -> Budget:
     """The budget that the options say."""
     from trtbuild.measure.sweep import Budget
@@ -37,17 +64,7 @@ def make_budget(budget_s: float, metric: str, percentile: float) -> Budget:
 
 
 @click.command("sweep")
-@click.option(
-    "--budget", "budget_s", type=click.FloatRange(min=0, min_open=True), required=True, metavar="SECONDS"
-)
-@click.option(
-    "--metric",
-    type=click.Choice(list(METRICS)),
-    default="ttft",
-    show_default=True,
-    help="What the budget is for.",
-)
-@click.option("--percentile", type=click.FloatRange(50, 99.9), default=95.0, show_default=True)
+@budget_options
 @click.option(
     "--by", type=click.Choice(["users", "rate"]), default="users", show_default=True, help="What is raised."
 )

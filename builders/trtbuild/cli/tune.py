@@ -18,7 +18,7 @@ from trtbuild.cli.measured import (
     runs_option,
 )
 from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER
-from trtbuild.cli.sweep import METRICS, make_budget
+from trtbuild.cli.sweep import budget_options, make_budget
 from trtbuild.errors import MeasureError
 
 if TYPE_CHECKING:
@@ -28,17 +28,7 @@ if TYPE_CHECKING:
 
 @click.command("tune")
 @click.argument("repo", type=FOLDER, default=DEFAULT_OUTPUT)
-@click.option(
-    "--budget", "budget_s", type=click.FloatRange(min=0, min_open=True), required=True, metavar="SECONDS"
-)
-@click.option(
-    "--metric",
-    type=click.Choice(list(METRICS)),
-    default="ttft",
-    show_default=True,
-    help="What the budget is for.",
-)
-@click.option("--percentile", type=click.FloatRange(50, 99.9), default=95.0, show_default=True)
+@budget_options
 @click.option("--shape", default="closed:8", show_default=True, help="The load: closed:N, poisson:R, …")
 @click.option("--only", multiple=True, metavar="PARAMETER", help="Tune these alone, such as max_batch_size.")
 @click.option("--trials", type=click.IntRange(min=2), default=12, show_default=True, help="At most.")
