@@ -96,24 +96,25 @@ def _latency_rows(before: Record, after: Record) -> Iterator[Row]:
 
 def _rate_rows(before: Record, after: Record) -> Iterator[Row]:
     for name, (title, unit, _) in RATES.items():
-        old, new = (record.metrics.get("all", {}).get(name) for record in (before, after))
-        if not old or not new or old["value"] is None or new["value"] is None:
-            continue
-        if not old["value"] and not new["value"]:
-            continue
-        change = _independent(old, new)
-        yield Row(title, unit, old["value"], new["value"], change, _verdict(change, low_is_good=False))
+        for old, new in _pair(before, after, name):
+            change = _independent(old, new)
+            yield Row(title, unit, old["value"], new["value"], change, _verdict(change, low_is_good=False))
 
 
 def _share_rows(before: Record, after: Record) -> Iterator[Row]:
     for name, (title, _) in SHARES.items():
-        old, new = (record.metrics.get("all", {}).get(name) for record in (before, after))
-        if not old or not new or old["value"] is None or new["value"] is None:
-            continue
-        if not old["value"] and not new["value"]:
-            continue
-        change = _independent(old, new)
-        yield Row(title, "share", old["value"], new["value"], change, _verdict(change, low_is_good=True))
+        for old, new in _pair(before, after, name):
+            change = _independent(old, new)
+            yield Row(title, "share", old["value"], new["value"], change, _verdict(change, low_is_good=True))
+
+
+def _pair(before: Record, after: Record, name: str) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
+    """Both runs' estimates of a metric; none where one lacks it, or both are 0."""
+    old, new = (record.metrics.get("all", {}).get(name) for record in (before, after))
+    if not old or not new or old["value"] is None or new["value"] is None:
+        return
+    if old["value"] or new["value"]:
+        yield old, new
 
 
 def _independent(old: dict[str, float], new: dict[str, float]) -> stats.Estimate:
