@@ -23,7 +23,7 @@ from tests.support.plans import llm_plan, plan_of, spec_of
 from tests.support.real_tokenizers import tokenizer_spec
 from tritonclient.grpc import service_pb2_grpc
 
-from trtbuild.catalog.versions import containers, interface
+from trtbuild.catalog.versions import containers, interface, version_key
 from trtbuild.repository.llmapi import llm_arguments
 from trtbuild.repository.render import model_code
 from trtbuild.repository.writer import write_repository
@@ -31,8 +31,15 @@ from trtbuild.spec import Target
 from trtbuild_templates.llm_llmapi import jobs, words
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_trtllm"
-SIGNATURES = json.loads((Path(__file__).parents[1] / "golden" / "llmapi" / "signatures.json").read_text())
+PUBLISHED = json.loads((Path(__file__).parents[1] / "golden" / "llmapi" / "signatures.json").read_text())
 VERSIONS = [container.interface for container in containers() if Target.LLMAPI in container.targets]
+
+
+def published(version: str) -> dict[str, list[str]]:
+    """Signatures of the newest release up to ``version`` whose reference NVIDIA published."""
+    known = [known for known in PUBLISHED["versions"] if version_key(known) <= version_key(version)]
+    found: dict[str, list[str]] = PUBLISHED["versions"][max(known, key=version_key)]
+    return found
 
 
 def tensors(ids: list[int], **inputs: Any) -> dict[str, Any]:
@@ -120,7 +127,8 @@ def test_rows_of_a_batch_are_prompts_of_their_own() -> None:
 )
 def test_sampling_is_said_in_the_llm_apis_words(inputs: dict[str, Any], sampling: dict[str, Any]) -> None:
     assert job([1], **inputs).sampling == {"max_tokens": 4, **sampling}
-    assert set(job([1], **inputs).sampling) <= set(SIGNATURES["SamplingParams"])
+    for signatures in PUBLISHED["versions"].values():
+        assert set(sampling) <= set(signatures["SamplingParams"])
 
 
 def test_a_bad_word_of_several_tokens_is_refused() -> None:
@@ -176,11 +184,29 @@ def test_a_stop_word_is_found_wherever_responses_part_it(ids: list[int], word: l
 @pytest.mark.parametrize("kv_dtype", ["auto", "fp8"])
 def test_arguments_are_keywords_of_the_llm(version: str, kv_dtype: str) -> None:
     arguments = llm_arguments(llm_plan(kv_dtype=kv_dtype), version)
-    assert set(arguments) <= set(SIGNATURES["LLM"])
-    assert set(arguments["kv_cache_config"]) <= set(SIGNATURES["KvCacheConfig"])
+    signatures = published(version)
+    assert set(arguments) <= set(signatures["LLM"])
+    assert set(arguments["kv_cache_config"]) <= set(signatures["KvCacheConfig"])
     assert arguments["kv_cache_config"]["max_tokens"] == 160_000
     capped = arguments["kv_cache_config"].get("max_gpu_total_bytes")
     assert capped == (57_344 * 160_000 if version >= "1.1" else None)
+
+
+@pytest.mark.parametrize("release", sorted(PUBLISHED["versions"]))
+def test_what_is_read_of_an_answer_is_there_in_every_release(release: str) -> None:
+    """Attributes of the LLM API's answers, as the package's code names them."""
+    tree = ast.parse(model_code("llm_llmapi")["responses.py"])
+    read: dict[str, set[str]] = {"output": set(), "part": set()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in read:
+            read[node.value.id].add(node.attr)
+    signatures = PUBLISHED["versions"][release]
+    for name, kind in (("output", "RequestOutput"), ("part", "CompletionOutput")):
+        assert read[name]
+        assert read[name] <= set(signatures[kind])
+    assert {"json", "json_object", "regex", "grammar", "structural_tag"} <= set(
+        signatures["GuidedDecodingParams"]
+    )
 
 
 def test_the_code_reads_on_310_and_imports_tensorrt_llm_only_when_it_runs() -> None:

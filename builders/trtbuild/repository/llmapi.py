@@ -13,7 +13,7 @@ from trtbuild.repository.engine import boolean, device_groups
 CHECKPOINT = "checkpoint"  # folder beside model.yaml that the LLM loads; the build script brings it
 # Asking whether a request was cancelled costs 77 us: 64 streams, 20 times a second, are a tenth of a core.
 CANCELLATION_CHECK_PERIOD_MS = 50
-# KvCacheConfig.max_gpu_total_bytes: NVIDIA/TensorRT-LLM pull request 5933, in 1.1.
+# KvCacheConfig.max_gpu_total_bytes: in the API reference of 1.1.0, not in that of 1.0.0 (pull request 5933).
 _KV_BYTES_SINCE = "1.1.0"
 
 

@@ -1,4 +1,4 @@
-"""The LLM API's names. Keywords are held against the signatures that were read in NVIDIA's source.
+"""The LLM API's names. Keywords are held against the signatures that NVIDIA published for one release.
 
 The engine answers a prompt with its own ids, over and over; sequence i begins at the prompt's id i. A prompt
 that begins with 13 fails, one that begins with 14 never answers.
@@ -10,7 +10,11 @@ import os
 import types
 from pathlib import Path
 
-SIGNATURES = json.loads((Path(__file__).resolve().parents[3] / "golden/llmapi/signatures.json").read_text())
+PUBLISHED = json.loads((Path(__file__).resolve().parents[3] / "golden/llmapi/signatures.json").read_text())
+SIGNATURES = {
+    "generate_async": PUBLISHED["generate_async"],
+    **PUBLISHED["versions"][os.environ.get("FAKE_TRTLLM_VERSION", "1.2.1")],
+}
 STEP_S = float(os.environ.get("FAKE_TRTLLM_STEP_S", "0"))
 
 
