@@ -2,90 +2,64 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonclient.grpc.model_config_pb2 import DataType
+from tests.support import parity
+from tritonclient.grpc.model_config_pb2 import ModelInstanceGroup
 
 from trtbuild.catalog.versions import containers, interface
 from trtbuild.repository.compose import compose
 from trtbuild.spec import Target
 
-FACTS = Path(__file__).parents[1] / "golden" / "nvidia"
-NAMES = {
-    "tensorrt_llm": "tensorrt_llm",
-    "preprocessing": "preprocessing",
-    "postprocessing": "postprocessing",
-    "ensemble": "ensemble",
-}
-# What a placeholder for a type is filled with; each must be the type that arrives at run time.
-SETTINGS = {
-    "logits_datatype": "FP32",
-    "encoder_input_features_data_type": "FP16",
-    "prompt_embedding_table_data_type": "FP16",
-}
-FIXTURES = {path.stem for path in FACTS.glob("*.json")}
-TESTED = [container for container in containers() if container.interface in FIXTURES]
+
+@pytest.mark.parametrize("version", sorted(parity.VERSIONS))
+def test_every_key_is_nvidias_or_differs_for_a_reason(version: str) -> None:
+    found = list(parity.keys(version))
+    assert [key for key in found if key.fault] == []
+    # All tensors of the engine, the ensemble's and the steps' are among them.
+    assert len(found) > 700
+    assert {key.model for key in found} == set(parity.MODELS)
 
 
-def declared(tensor: Any) -> str:
-    text = f"{tensor.name} {DataType.Name(tensor.data_type).removeprefix('TYPE_')} {list(tensor.dims)}"
-    if tensor.HasField("reshape"):
-        text += f" reshape {list(tensor.reshape.shape)}"
-    text += " optional" if getattr(tensor, "optional", False) else ""
-    return text + (" ragged" if getattr(tensor, "allow_ragged_batch", False) else "")
+def test_a_reason_is_given_only_for_what_our_models_leave_out_or_do_otherwise() -> None:
+    told = {key.reason for version in parity.VERSIONS for key in parity.keys(version) if not key.equal}
+    rows = [row for model in parity.MODELS for row in interface("1.2.1", model).inputs]
+    assert {row.left_out for row in rows if row.left_out} <= told
+    assert len(told) == 6  # two of the table's, four of how our own steps and queues work
 
 
-def filled(row: str) -> str:
-    name, dtype, rest = row.split(" ", 2)
-    return f"{name} {SETTINGS.get(dtype, dtype)} {rest}"
-
-
-CACHE: dict[str, dict[str, Any]] = {}
-
-
-@pytest.fixture
-def generated(shop: Any, container: Any) -> dict[str, Any]:
-    """The configurations for a container, under NVIDIA's names."""
-    if container.release not in CACHE:
-        plan = shop.plan(shop.llm(), container=container.release)
-        repository, _ = compose(plan, shop.spec(*plan.models), text_assets={}, weights={}, names="classic")
-        CACHE[container.release] = {name: folder.config for name, folder in repository.folders().items()}
-    return CACHE[container.release]
-
-
-@pytest.mark.parametrize("container", TESTED, ids=lambda container: container.release)
-@pytest.mark.parametrize("model", NAMES)
-def test_tensors_are_nvidias_but_for_those_marked_left_out(
-    generated: Any, container: Any, model: str
+@pytest.mark.parametrize(
+    ("model", "path", "change"),
+    [
+        ("tensorrt_llm", "inputs.seed.dtype", lambda config: setattr(_input(config, "seed"), "data_type", 8)),
+        ("tensorrt_llm", "inputs.stop.reshape", lambda config: _input(config, "stop").ClearField("reshape")),
+        ("ensemble", "inputs.stream", lambda config: config.input.remove(_input(config, "stream"))),
+        ("tensorrt_llm", "parameters.num_nodes", lambda config: config.parameters.pop("num_nodes")),
+        ("tensorrt_llm", "instance_group.count", lambda config: config.instance_group[0].MergeFrom(_two())),
+    ],
+)
+def test_a_key_that_differs_is_found(
+    monkeypatch: pytest.MonkeyPatch, model: str, path: str, change: Any
 ) -> None:
-    template = json.loads((FACTS / f"{container.interface}.json").read_text())["models"][model]
-    rows = interface(container.interface, model)
-    left_out = {row.name for side in (rows.inputs, rows.outputs) for row in side if row.left_out}
-    for side, tensors in (("inputs", generated[model].input), ("outputs", generated[model].output)):
-        theirs = {filled(row) for row in template[side] if row.split(" ", 1)[0] not in left_out}
-        assert {declared(tensor) for tensor in tensors} == theirs
+    changed = {name: _copy(config) for name, config in parity.generated("1.2.1").items()}
+    change(changed[model])
+    monkeypatch.setattr(parity, "generated", lambda version: changed)
+    assert path in {key.path for key in parity.keys("1.2.1") if key.fault and key.model == model}
 
 
-@pytest.mark.parametrize("container", TESTED, ids=lambda container: container.release)
-def test_the_engines_parameters_are_nvidias(generated: Any, container: Any) -> None:
-    template = json.loads((FACTS / f"{container.interface}.json").read_text())["models"]["tensorrt_llm"]
-    assert sorted(generated["tensorrt_llm"].parameters) == template["parameters"]
+def _input(config: Any, name: str) -> Any:
+    return next(tensor for tensor in config.input if tensor.name == name)
 
 
-@pytest.mark.parametrize("container", TESTED, ids=lambda container: container.release)
-def test_every_ensemble_input_reaches_the_tensor_that_nvidias_ensemble_feeds_with_it(
-    generated: Any, container: Any
-) -> None:
-    template = json.loads((FACTS / f"{container.interface}.json").read_text())["models"]["ensemble"]
-    ours = {step.model_name: dict(step.input_map) for step in generated["ensemble"].ensemble_scheduling.step}
-    for step in template["steps"]:
-        mapped = ours[step["model"]]
-        for name, tensor in step["inputs"].items():
-            if name in mapped and tensor.islower():  # an ensemble input, not a tensor between steps
-                assert mapped[name] == tensor or tensor == "out_prompt_embedding_table"
+def _copy(config: Any) -> Any:
+    copied = type(config)()
+    copied.CopyFrom(config)
+    return copied
+
+
+def _two() -> Any:
+    return ModelInstanceGroup(count=2)
 
 
 @pytest.mark.parametrize("release", [container.release for container in containers()])
