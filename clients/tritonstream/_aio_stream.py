@@ -61,6 +61,7 @@ class AsyncStream(StreamBase):
     async def close(self) -> None:
         """Stops the request if it still runs, and frees what it holds. Nothing can be read afterwards."""
         self.cancel()
+        self._left()
         self._release()
         self._ready.clear()
 
@@ -120,6 +121,7 @@ class AsyncStream(StreamBase):
         except asyncio.CancelledError as exc:
             if not self._cancelled and self._verdict is None:  # the reading task itself was cancelled
                 self.cancel()
+                self._left()
                 self._release(exc)
                 raise
             await self._recover(exc)

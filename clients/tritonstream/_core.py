@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import errors
+from . import _checks, errors
 from ._call import Call
 from ._channel import ChannelConfig
 from ._codec import Codec
@@ -51,12 +51,23 @@ class Core:
     ) -> None:
         if url is not None and endpoints is not None:
             raise errors.UsageError("give url or endpoints, not both")
-        if isinstance(endpoints, str):
-            raise errors.UsageError("endpoints is a list of host:port; for one server give url")
+        if endpoints is not None:
+            _checks.sequence_of(str, "a list of host:port; for one server give url")("endpoints", endpoints)
+        if url is not None:
+            _checks.name_of("url", url)
+        _checks.instance(Keepalive, type(None), what="a Keepalive, or None")("keepalive", keepalive)
+        _checks.instance(Tls, bool, type(None), what="a Tls, True or None")("tls", tls)
+        _checks.instance(bool, type(None), what="True, False or None")("tracing", tracing)
+        _checks.sequence_of(tuple, "a list of (name, value)")("channel_options", channel_options)
+        hooks = tuple(hooks) if isinstance(hooks, Iterable) else hooks
+        _checks.sequence_of(Hooks, "a list of Hooks")("hooks", hooks)
+        for folder in tokenizer.values() if isinstance(tokenizer, Mapping) else (tokenizer,):
+            if folder is not None:
+                _checks.folder("tokenizer", folder)
         self.pool = Pool(list(endpoints) if endpoints is not None else [DEFAULT_URL if url is None else url])
         settings = {"timeouts": timeouts, "retry": retry, "degrade": degrade, "headers": headers}
         self.settings = Settings(hooks=with_tracing(hooks, tracing)).with_overrides(
-            {name: value for name, value in settings.items() if value}
+            {name: value for name, value in settings.items() if value is not None}
         )
         self.budget = Budget(self.settings.retry)
         self.channel = ChannelConfig(
@@ -91,8 +102,7 @@ class Core:
     def call(self, model: str, task: Task) -> Call:
         """Makes the call of one task."""
         self.check_usable()
-        if not isinstance(model, str) or not model:
-            raise errors.UsageError(f"model is {model!r}; give the name of a model of the server")
+        _checks.name_of("model", model)
         settings = self.settings.with_overrides(task.params)
         return Call(model, task, settings, self.pool, self.budget, time.monotonic())
 

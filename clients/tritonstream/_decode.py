@@ -118,6 +118,8 @@ class Decoder:
         Args:
             reason: why it ended where neither the server nor the answer says, such as ``cancelled``.
         """
+        if reason is None and self.final and 1 < self._n != len(self._answers):
+            raise ProtocolError(f"{self._n} answers were asked for and {len(self._answers)} came")
         events: list[Event] = []
         for index in range(max(1, len(self._answers))):
             answer = self._answer(index)
@@ -166,7 +168,8 @@ class Decoder:
             raise ProtocolError(f"text_output is {output.datatype}, not text (BYTES)")
         self._responses += 1
         for offset, data in enumerate(_tensors.unpack_bytes(raw)):
-            text = self._answer(first + offset).feed(data) if data else ""
+            answer = self._answer(first + offset)
+            text = answer.feed(data) if data else ""
             if text:
                 events.append(TextDelta(text, first + offset))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import _tensors
+from . import _checks, _tensors
 from ._builder import Builder
 from ._params import InferParams, check_carriage
 from ._shm import Region, Regions, is_local
@@ -151,6 +151,7 @@ def batches(model: ModelDescription, inputs: Mapping[str, Any]) -> list[Mapping[
     Raises:
         UsageError: if inputs have different batch sizes.
     """
+    _checks.tensors("inputs", inputs)
     sizes = {
         name: value.shape[0]
         for name, value in inputs.items()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from . import _checks
 from ._call import Call
 from ._core import Core
 from ._wish import Messages, Prompt
-from .errors import TritonStreamError, UsageError
+from .errors import TritonStreamError
 from .events import Completion
 
 
@@ -24,8 +25,7 @@ class Window(Generic[StreamT]):
     """The requests that run, oldest first. ``size`` is how many may."""
 
     def __init__(self, size: int) -> None:
-        if size < 1:
-            raise UsageError(f"concurrency is {size}; it must be at least 1")
+        _checks.whole(1, 2**20, "from 1 to 2^20")("concurrency", size)
         self.size = size
         self._queue: deque[tuple[StreamT, Any]] = deque()
 
@@ -63,6 +63,7 @@ class Window(Generic[StreamT]):
 
 def as_call(core: Core, model: str, prompt: Prompt | Messages, params: Mapping[str, Any]) -> Call:
     """The call of a prompt, or of a conversation (a list of mappings)."""
-    if not isinstance(prompt, str) and len(prompt) and isinstance(prompt[0], Mapping):
+    talk = isinstance(prompt, Sequence) and not isinstance(prompt, str) and len(prompt) > 0
+    if talk and isinstance(prompt[0], Mapping):
         return core.generation(model, None, cast(Messages, prompt), params)
     return core.generation(model, cast(Prompt, prompt), None, params)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from . import _checks
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from .options import Degrade, Retry, Timeouts
+
+
+_GUIDES: Final = ("json", "json_schema", "regex", "ebnf_grammar", "structural_tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,18 @@ class Guide:
     kind: str  # TensorRT-LLM's words: json, json_schema, regex, ebnf_grammar, structural_tag
     text: str
 
+    def __post_init__(self) -> None:
+        if self.kind not in _GUIDES:
+            raise UsageError(f"a guide of kind {self.kind!r} is none; there are {', '.join(_GUIDES)}")
+        _checks.text("a guide", self.text)
+        if self.kind != "json" and not self.text:
+            raise UsageError(f"the {self.kind} of a guide is empty")
+        if self.kind in ("json_schema", "structural_tag"):
+            try:
+                json.loads(self.text)
+            except ValueError as exc:
+                raise UsageError(f"the {self.kind} of a guide is no JSON: {exc}") from None
+
     @classmethod
     def json(cls) -> Guide:
         """Any JSON value."""
@@ -30,7 +45,12 @@ class Guide:
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | str) -> Guide:
-        return cls("json_schema", schema if isinstance(schema, str) else json.dumps(schema))
+        if isinstance(schema, str):
+            return cls("json_schema", schema)
+        try:
+            return cls("json_schema", json.dumps(schema, allow_nan=False))
+        except (TypeError, ValueError) as exc:
+            raise UsageError(f"the schema cannot be written as JSON: {exc}") from exc
 
     @classmethod
     def regex(cls, pattern: str) -> Guide:
@@ -177,57 +197,66 @@ def check(params: Mapping[str, Any]) -> None:
         UsageError: for an unknown name (with the nearest one) and for values that no engine takes.
     """
     check_carriage(params, GenerateParams.__annotations__)
-    for name, (low, high, what) in _RANGES.items():
-        value = params.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise UsageError(f"{name} is {value!r}; it must be {what}")
-        if not low <= value <= high:
-            raise UsageError(f"{name} is {value!r}; it must be {what}")
-        if what.startswith("a whole") and not isinstance(value, int):
-            raise UsageError(f"{name} is {value!r}; it must be {what}")
+    low, high = params.get("min_tokens"), params.get("max_tokens")
+    if low is not None and high is not None and low > high:
+        raise UsageError(f"min_tokens is {low}, above max_tokens={high}")
 
 
 def check_carriage(params: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Checks the names of keyword arguments.
+    """Checks keyword arguments by name and kind; None counts as not given.
 
     Raises:
-        UsageError: for an unknown one, with the nearest known one.
+        UsageError: for an unknown name, with the nearest known one, and for a value that is none.
     """
     known = list(known)
-    for name in params:
+    for name, value in params.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
             raise UsageError(f"unknown parameter {name!r}; {hint}")
+        if value is not None and name in _KINDS:
+            _KINDS[name](name, value)
 
 
-_INT32: Final = 2**31 - 1
-_FLOAT32_MAX: Final = 3.4e38
-_RANGES: Final[dict[str, tuple[float, float, str]]] = {
-    "max_tokens": (1, _INT32, "a whole number from 1 to 2^31 - 1"),
-    "min_tokens": (0, _INT32, "a whole number from 0 to 2^31 - 1"),
-    "n": (1, 1024, "a whole number from 1 to 1024"),
-    "beam_width": (1, 1024, "a whole number from 1 to 1024"),
-    "top_k": (0, _INT32, "a whole number from 0 to 2^31 - 1"),
-    "top_p": (0.0, 1.0, "a number from 0 to 1"),
-    "temperature": (0.0, _FLOAT32_MAX, "a finite number of at least 0"),
-    "repetition_penalty": (0.0, _FLOAT32_MAX, "a finite number of at least 0"),
-    "seed": (0, 2**64 - 1, "a whole number from 0 to 2^64 - 1"),
+_any_number: Final = _checks.number(-_checks.FLOAT32_MAX, _checks.FLOAT32_MAX, "a finite number")
+_not_negative: Final = _checks.number(0.0, _checks.FLOAT32_MAX, "a finite number of at least 0")
+_positive: Final = _checks.number(0.0, _checks.FLOAT32_MAX, "a finite number above 0", above=True)
+_id: Final = _checks.whole(-1, _checks.INT32_MAX, "from 0 to 2^31 - 1, or -1 for none")
+_several: Final = _checks.whole(1, 1024, "from 1 to 1024")
+_KINDS: Final[dict[str, _checks.Check]] = {
+    "max_tokens": _checks.whole(1, _checks.INT32_MAX, "from 1 to 2^31 - 1"),
+    "min_tokens": _checks.whole(0, _checks.INT32_MAX, "from 0 to 2^31 - 1"),
+    "temperature": _not_negative,
+    "top_k": _checks.whole(0, _checks.INT32_MAX, "from 0 to 2^31 - 1"),
+    "top_p": _checks.number(0.0, 1.0, "a number from 0 to 1"),
+    "repetition_penalty": _positive,
+    "presence_penalty": _any_number,
+    "frequency_penalty": _any_number,
+    "length_penalty": _any_number,
+    "seed": _checks.whole(0, _checks.UINT64_MAX, "from 0 to 2^64 - 1"),
+    "stop": _checks.texts,
+    "bad_words": _checks.texts,
+    "end_id": _id,
+    "pad_id": _id,
+    "beam_width": _several,
+    "n": _several,
+    "logprobs": _checks.flag,
+    "token_ids": _checks.flag,
+    "perf_metrics": _checks.flag,
+    "add_special_tokens": _checks.flag,
+    "embedding_bias": _checks.weights,
+    "lora": _checks.adapter,
+    "guide": _checks.instance(Guide, what="a Guide, such as Guide.json_schema({...})"),
+    "priority": _checks.whole(0, _checks.INT32_MAX, "from 0 to 2^31 - 1"),
+    "inputs": _checks.tensors,
+    "outputs": _checks.names,
+    "shared_memory": _checks.flag,
+    "request_id": _checks.name_of,
+    "headers": _checks.headers,
+    "deadline_s": _checks.seconds,
 }
 
 
-def as_strings(name: str, value: str | Sequence[str]) -> list[str]:
-    """Returns one or several strings as a list; empty ones are dropped, as NVIDIA's clients mean them.
-
-    Raises:
-        UsageError: for anything that is not text.
-    """
-    if not isinstance(value, (str, Iterable)):
-        raise UsageError(f"{name} takes strings; {value!r} is {type(value).__name__}")
-    items = [value] if isinstance(value, str) else list(value)
-    for item in items:
-        if not isinstance(item, str):
-            raise UsageError(f"{name} takes strings; {item!r} is {type(item).__name__}")
-    return [item for item in items if item]
+def as_strings(value: str | Sequence[str]) -> list[str]:
+    """Returns one or several strings as a list."""
+    return [value] if isinstance(value, str) else list(value)

@@ -146,7 +146,7 @@ def _put_prompt(builder: Builder, wish: Wish, codec: Codec | None) -> tuple[int,
 
 def _json(name: str, value: Sequence[Mapping[str, Any]]) -> str:
     try:
-        return json.dumps(list(value), ensure_ascii=False)
+        return json.dumps(list(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as exc:
         raise UsageError(f"{name} cannot be written as JSON: {exc}") from exc
 
@@ -157,7 +157,7 @@ def _put_row(builder: Builder, row: Row, value: Any, codec: Codec | None) -> Non
     if row.name == "add_special_tokens" or (row.name == "stop" and kind is ModelKind.ENGINE):
         return  # the first is done with the prompt, the second on the text
     if row.name in ("stop", "bad_words"):
-        values = as_strings(row.name, value)
+        values = as_strings(value)
         if not values:
             return
         if kind is ModelKind.ENGINE:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .errors import UsageError
+from . import _checks
 from .hooks import Hooks
 from .options import Degrade, Retry, Timeouts
 
@@ -32,28 +32,21 @@ class Settings:
         changes: dict[str, Any] = {}
         for name, kind in (("timeouts", Timeouts), ("retry", Retry)):
             if name in params:
-                changes[name] = _checked(name, params[name], kind)
+                _checks.instance(kind, what=f"a {kind.__name__}")(name, params[name])
+                changes[name] = params[name]
         if "degrade" in params:
-            changes["degrade"] = tuple(_checked("degrade", step, Degrade) for step in params["degrade"])
+            _steps("degrade", params["degrade"])
+            changes["degrade"] = tuple(params["degrade"])
         if "headers" in params:
+            _checks.headers("headers", params["headers"])
             changes["headers"] = {**self.headers, **params["headers"]}
         if "deadline_s" in params:
             timeouts = changes.get("timeouts", self.timeouts)
-            try:
-                changes["timeouts"] = replace(timeouts, total_s=params["deadline_s"])
-            except (TypeError, ValueError) as exc:
-                raise UsageError(
-                    f"deadline_s is {params['deadline_s']!r}; it must be seconds above 0"
-                ) from exc
+            changes["timeouts"] = replace(timeouts, total_s=params["deadline_s"])
         return replace(self, **changes) if changes else self
 
 
-def _checked(name: str, value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise UsageError(f"{name} takes {kind.__name__}(...), not {value!r}")
-    return value
-
-
+_steps = _checks.sequence_of(Degrade, "a list of Degrade steps")
 _numbers = itertools.count(1)
 _prefix = ""
 

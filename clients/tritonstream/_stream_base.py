@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -38,13 +39,20 @@ class StreamBase:
         self._cancelled = False
         self._verdict: errors.TritonStreamError | None = None
         self._finished = False
+        self._lock = threading.Lock()  # who ends the request: its reader, or a thread that leaves it
         self._wake: Any = None  # an Event while it pauses between attempts
         self._draining = False
         self._aborted = False  # the RPC was cancelled
 
     @property
     def completion(self) -> Completion:
-        """The answer so far."""
+        """The answer so far.
+
+        After leaving early it is settled: ``finish_reason`` is ``"cancelled"``, ``timings`` is set, and
+        ``usage`` holds what was counted until then: tokens whose ids came, and a prompt that the client
+        encoded itself. A count that only the model knows comes with its last response, so it is None.
+        After an error ``finish_reason`` stays None.
+        """
         return self._call.completion
 
     @property
@@ -65,7 +73,7 @@ class StreamBase:
     def cancel(self) -> None:
         """Stops the request. A reader gets what has arrived, then ``Finish("cancelled")``.
 
-        May be called at any time, any number of times.
+        May be called at any time, any number of times; ``completion`` tells what the answer then is.
         """
         if not self._finished:
             self._cancelled = True
@@ -75,6 +83,11 @@ class StreamBase:
         """Ends the request for a reason that its reader will see."""
         self._verdict = error
         self._abort()
+
+    def _left(self) -> list[Event]:
+        """Settles the answer of a request that the caller left, if it is open; returns the last events."""
+        with self._lock:
+            return [] if self._finished else self._call.cancelled(time.monotonic())
 
     def _abort(self) -> None:
         if self._rpc is not None:
@@ -123,7 +136,7 @@ class StreamBase:
         """What a failure means; None if it is only the echo of the caller's leaving, and all is done."""
         if self._cancelled:
             self._drop()
-            self._ready.extend(self._call.cancelled(time.monotonic()))
+            self._ready.extend(self._left())
             self._release()
             return None
         error = self._verdict or self._translate(exc)

@@ -29,7 +29,6 @@ class Stream(StreamBase):
     def __init__(self, client: Client, call: Call) -> None:
         super().__init__(client, call)
         self._watchdog = client._watchdog
-        self._lock = threading.Lock()
         self._reading = threading.Lock()  # held while the RPC is read, so that it is not dropped meanwhile
         self._drain_until = math.inf
 
@@ -63,6 +62,7 @@ class Stream(StreamBase):
         """Stops the request if it still runs, and frees what it holds. Nothing can be read afterwards."""
         self.cancel()
         self._drop()
+        self._left()
         self._release()
         self._ready.clear()
 

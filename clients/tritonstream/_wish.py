@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import _checks
 from ._params import as_strings, check
 from .errors import UsageError
 
@@ -30,16 +31,22 @@ class Wish:
     def __post_init__(self) -> None:
         check(self.params)
         if self.messages is not None:
-            _check_messages(self.messages)
+            _checks.messages("messages", self.messages)
         elif isinstance(self.prompt, str):
             if not self.prompt:
                 raise UsageError("the prompt is empty")
+            _checks.text("the prompt", self.prompt)
         elif isinstance(self.prompt, (bytes, bytearray)):
             raise UsageError("the prompt is bytes; decode it to str first")
         elif self.prompt is None or not isinstance(self.prompt, Sequence):
             raise UsageError(
                 f"the prompt is {type(self.prompt).__name__}; give text, or token ids for an engine"
             )
+        else:
+            _checks.token_ids("the prompt", self.prompt)
+        if self.tools is not None:
+            _checks.sequence_of(Mapping, "a list of mappings")("tools", self.tools)
+        _checks.flag("client_template", self.client_template)
 
     def shortened(self, max_tokens: int) -> Wish:
         """The same with at most ``max_tokens``."""
@@ -48,14 +55,4 @@ class Wish:
 
     @property
     def stops(self) -> list[str]:
-        return as_strings("stop", self.params.get("stop") or ())
-
-
-def _check_messages(messages: Messages) -> None:
-    if isinstance(messages, (str, bytes)) or not isinstance(messages, Sequence):
-        raise UsageError("messages is a list of {'role': ..., 'content': ...}")
-    if not messages:
-        raise UsageError("messages is empty; give at least one {'role': ..., 'content': ...}")
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping) or "role" not in message:
-            raise UsageError(f"message {number} is {message!r}; it must be a mapping with a role")
+        return as_strings(self.params.get("stop") or ())

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Union
 
+from . import _checks
+from .errors import UsageError
+
 if TYPE_CHECKING:
     from .hooks import Hooks
 
@@ -14,10 +17,8 @@ if TYPE_CHECKING:
 def _check_durations(owner: object, *names: str) -> None:
     for name in names:
         value = getattr(owner, name)
-        if value is not None and not value > 0:
-            raise ValueError(
-                f"{type(owner).__name__}.{name} is {value!r}; it must be above 0, or None for none"
-            )
+        if value is not None:
+            _checks.seconds(f"{type(owner).__name__}.{name}", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,9 @@ class Retry:
 
     def __post_init__(self) -> None:
         _check_durations(self, "base_wait_s", "max_wait_s")
-        if self.attempts < 1:
-            raise ValueError(
-                f"Retry.attempts is {self.attempts}; it counts the first try, so it is at least 1"
-            )
+        _attempts("Retry.attempts", self.attempts)
+        _share("Retry.budget_ratio", self.budget_ratio)
+        _share("Retry.budget_reserve", self.budget_reserve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Keepalive:
 
     def __post_init__(self) -> None:
         _check_durations(self, "interval_s", "timeout_s")
+        _checks.flag("Keepalive.without_streams", self.without_streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,12 @@ class Tls:
     private_key: bytes | None = None
     certificate_chain: bytes | None = None
     server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("root_certificates", "private_key", "certificate_chain"):
+            _pem(f"Tls.{name}", getattr(self, name))
+        if self.server_name is not None:
+            _checks.name_of("Tls.server_name", self.server_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,12 @@ class Degrade:
 
     def __post_init__(self) -> None:
         if self.model is None and self.max_tokens is None and not self.refuse:
-            raise ValueError("a Degrade step must name a model or max_tokens, or refuse")
+            raise UsageError("a Degrade step must name a model or max_tokens, or refuse")
+        if self.model is not None:
+            _checks.name_of("Degrade.model", self.model)
+        if self.max_tokens is not None:
+            _length("Degrade.max_tokens", self.max_tokens)
+        _checks.flag("Degrade.refuse", self.refuse)
 
     @property
     def label(self) -> str:
@@ -122,6 +134,11 @@ class Degrade:
         ]
         return ",".join(part for part in parts if part)
 
+
+_attempts = _checks.whole(1, 1000, "from 1 (the first try counts) to 1000")
+_share = _checks.number(0.0, 1e9, "a finite number of at least 0")
+_length = _checks.whole(1, _checks.INT32_MAX, "from 1 to 2^31 - 1")
+_pem = _checks.instance(bytes, type(None), what="the bytes of a PEM file, or None")
 
 Folder = Union[str, "os.PathLike[str]"]
 

@@ -11,6 +11,7 @@ from tritonstream import (
     Finish,
     Guide,
     ModelKind,
+    ProtocolError,
     TextDelta,
     Timings,
     TokenIds,
@@ -172,7 +173,7 @@ def test_parameters_reach_their_inputs(run: Any, serve: Any) -> None:
             "x",
             top_p=0.9,
             repetition_penalty=1.1,
-            bad_words=["bad", ""],
+            bad_words=["bad"],
             embedding_bias={" yes": 2.0, " no": -1.5},
             lora=17,
             guide=Guide.json_schema({"type": "object"}),
@@ -296,7 +297,11 @@ def test_several_answers_come_whole_from_a_front_and_streamed_from_others(run: A
         assert [choice.finish_reason for choice in answer.choices] == ["stop", "stop"]
         with pytest.raises(UnsupportedError, match="which of several"):
             await client.generate("llm", "x", n=2, token_ids=True)
-        await client.generate("bls", "x", n=2, max_tokens=5)
+        answer = await client.generate("bls", "x", n=2, max_tokens=5)
+        assert [choice.text for choice in answer.choices] == ["Hello, world!"] * 2
+        server.models["llm"].reply = ["one"]
+        with pytest.raises(ProtocolError, match="2 answers were asked for and 1 came"):
+            await client.generate("llm", "x", n=2)
 
     run(body, server.url)
     assert "stream" not in server.served[0].inputs

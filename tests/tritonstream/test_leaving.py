@@ -21,7 +21,9 @@ from tritonstream import (
     ModelKind,
     Retry,
     TextDelta,
+    TokenIds,
     TritonStreamError,
+    Usage,
 )
 from tritonstream.testing import FakeModel, FakeTriton, Fault
 
@@ -60,6 +62,56 @@ def test_a_reader_of_a_cancelled_stream_sees_it_end(run: Any, serve: Any) -> Non
         assert stream.completion.text.startswith("xxx")
         stream.cancel()
         assert [event async for event in stream] == []
+
+    run(body, server.url)
+
+
+@pytest.mark.parametrize("way", ["block", "close", "unread", "task"])
+def test_an_answer_that_was_left_is_settled_as_cancelled(run: Any, serve: Any, way: str) -> None:
+    server = serve(engine=FakeModel(kind=ModelKind.ENGINE, reply=[[7, 8], 9] * 90, between_tokens_s=0.01))
+
+    async def body(client: Any) -> None:
+        stream = client.stream("engine", [1, 2, 3], max_tokens=500)
+        seen = 0
+        if way == "task":
+            if not run.asynchronous:
+                return
+            reading = asyncio.ensure_future(stream.result())
+            await asyncio.to_thread(server.wait_for, lambda: server.served and server.served[0].sent > 2)
+            reading.cancel()
+            await asyncio.wait([reading])
+            seen = len(stream.completion.token_ids)
+        elif way != "unread":
+            async for event in stream:
+                assert isinstance(event, TokenIds)
+                seen += len(event.ids)
+                if seen >= 5:
+                    break
+        await stream.close()
+        await stream.close()
+        answer = stream.completion
+        assert answer.finish_reason == "cancelled"
+        assert len(answer.token_ids) == seen
+        assert answer.timings is not None
+        if way != "unread":  # nothing was sent then, so nothing counted
+            assert answer.usage == Usage(prompt_tokens=3, completion_tokens=seen)
+
+    run(body, server.url)
+
+
+def test_an_answer_that_failed_is_not_settled_by_leaving(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel(reply=["a", "b"], faults=[Fault("error", 1)]))
+
+    async def body(client: Any) -> None:
+        with pytest.raises(TritonStreamError):
+            async with client.stream("llm", "x") as stream:
+                await stream.result()
+        assert stream.completion.text == "a"
+        assert stream.completion.finish_reason is None
+        async with client.stream("llm", "x") as whole:
+            server.models["llm"].faults = []
+            await whole.result()
+        assert whole.completion.finish_reason == "stop"
 
     run(body, server.url)
 

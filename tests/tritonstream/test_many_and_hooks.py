@@ -60,7 +60,7 @@ def test_many_takes_conversations_and_gives_errors_in_their_place(run: Any, serv
         model.faults = [Fault("error", 0, times=1)]
         with pytest.raises(ServerError):
             [one async for one in client.many("llm", prompts, concurrency=1)]
-        with pytest.raises(UsageError, match="at least 1"):
+        with pytest.raises(UsageError, match="concurrency is 0"):
             [one async for one in client.many("llm", prompts, concurrency=0)]
 
     run(body, server.url)

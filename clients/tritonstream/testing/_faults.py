@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
+
+from .. import _checks
+from .._proto import grpc
+from ..errors import UsageError
 
 Kind = Literal[
     "drop", "die", "stall", "error", "no_final", "linger", "open_end", "duplicate", "reorder",
@@ -40,6 +44,22 @@ class Fault:
     message: str = "the fake model failed as told"
     code: str | None = None
     times: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise UsageError(f"a fault of kind {self.kind!r} is none; there are {', '.join(_KINDS)}")
+        _number("Fault.at", self.at)
+        if self.times is not None:
+            _times("Fault.times", self.times)
+        _checks.text("Fault.message", self.message)
+        if self.code is not None and self.code not in grpc.StatusCode.__members__:
+            known = ", ".join(grpc.StatusCode.__members__)
+            raise UsageError(f"Fault.code is {self.code!r}; gRPC has {known}")
+
+
+_KINDS: Final = get_args(Kind)
+_number: Final = _checks.whole(0, _checks.INT32_MAX, "of a response, from 0")
+_times: Final = _checks.whole(1, _checks.INT32_MAX, "of requests, from 1; None for all")
 
 
 def in_order(fault: Fault | None, responses: Iterator[Any]) -> Iterator[Any]:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import _tensors
+from .. import _checks, _tensors
 from ..models import ModelKind
 from ._arrays import FakePage, new_response, put, tensor_response
 from ._faults import Fault
 
 Piece = str | bytes | int | Sequence[int]
 Compute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+_pace = _checks.number(0.0, 1e9, "seconds of at least 0")
+_size = _checks.whole(0, 2**20, "from 0 (no batch dimension)")
+_count = _checks.whole(1, 2**20, "from 1")
 Reply = Sequence[Piece] | Callable[[Mapping[str, Any]], Sequence[Piece]]
 
 
@@ -24,7 +27,8 @@ class FakeModel:
     Attributes:
         kind: whose tensor names it speaks.
         reply: what it answers, one response each: text (``str``, or ``bytes`` to cut characters), for an
-            engine token ids. A function is given the request's inputs by name.
+            engine token ids. A function is given the request's inputs by name. Where ``n`` answers are asked
+            for, each is this.
         first_token_s, between_tokens_s: pace.
         decoupled: whether it streams.
         final_apart: the final flag comes in an empty response of its own, as from an ensemble or BLS.
@@ -59,6 +63,22 @@ class FakeModel:
     compute: Compute | None = None
     tensors: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for what no model can be."""
+        _checks.instance(ModelKind, what="a ModelKind, such as ModelKind.FRONT")("kind", self.kind)
+        for name in ("first_token_s", "between_tokens_s"):
+            _pace(name, getattr(self, name))
+        for name, check in (("max_batch_size", _size), ("instances", _count)):
+            check(name, getattr(self, name))
+        for name in ("decoupled", "final_apart", "ready", "several"):
+            _checks.flag(name, getattr(self, name))
+        _checks.sequence_of(Fault, "a list of Fault(...)")("faults", self.faults)
+        _checks.names("without", self.without)
+        if not callable(self.reply):
+            _checks.sequence_of(object, "a list of pieces, or a function of the inputs")("reply", self.reply)
+        if self.finish is not None:
+            _checks.name_of("finish", self.finish)
+
     @classmethod
     def ocr(cls, page: FakePage, **fields: Any) -> FakeModel:
         """A model that reads this page in every picture."""
@@ -88,17 +108,21 @@ class FakeModel:
             yield tensor_response(request, self.compute(inputs["arrays"]), final=self.decoupled)
             return
         pieces = self.pieces(inputs)
-        if self.several:
-            yield self._several(request, pieces)
+        several = int(inputs.get("num_return_sequences", 1))
+        if self.several or (several > 1 and self.kind is ModelKind.FRONT):  # a front gives them whole
+            yield self._several(request, pieces if self.several else [_joined(pieces)] * several)
             return
         streams = self.decoupled and bool(_first(inputs, "stream", "streaming", default=False))
         if not streams:
             pieces = [_joined(pieces)] if pieces else []
-        for number, piece in enumerate(pieces):
-            last = number == len(pieces) - 1 and not self.final_apart
+        turns = [(piece, index) for piece in pieces for index in range(several)]
+        for number, (piece, index) in enumerate(turns):
+            last = number == len(turns) - 1 and not self.final_apart
             response = new_response(request)
             self._fill(request, response, piece)
-            if last or (number == len(pieces) - 1 and self.kind is ModelKind.LLMAPI):
+            if several > 1:
+                put(response, "sequence_index", "INT32", [1, 1], _tensors.pack("", "INT32", [index]))
+            if last or (number == len(turns) - 1 and self.kind is ModelKind.LLMAPI):
                 self._finish(response, inputs)
             if self.decoupled:
                 response.parameters["triton_final_response"].bool_param = last
@@ -118,7 +142,7 @@ class FakeModel:
             "text_output",
             "BYTES",
             [1, count],
-            _tensors.pack_bytes([str(p).encode() for p in pieces]),
+            _tensors.pack_bytes([p if isinstance(p, bytes) else str(p).encode() for p in pieces]),
         )
         put(response, "finish_reason", "BYTES", [1, count], _tensors.pack_bytes([b"stop"] * count))
         response.parameters["triton_final_response"].bool_param = True
@@ -180,7 +204,7 @@ def _text(item: bytes) -> str | bytes:
 
 def _prompt(inputs: Mapping[str, Any]) -> str:
     if "messages" in inputs:
-        return " ".join(str(message["content"]) for message in json.loads(inputs["messages"]))
+        return " ".join(str(message.get("content") or "") for message in json.loads(inputs["messages"]))
     return str(inputs.get("text_input", ""))
 
 

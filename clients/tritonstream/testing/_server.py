@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from .. import _checks
 from .._proto import METHODS, grpc, service_pb2
 from ..models import ModelKind
 from ._arrays import arrays_of, raw_inputs
@@ -17,6 +18,7 @@ from ._configs import config_of
 from ._faults import Fault, in_order, spoiled
 from ._models import FakeModel, read_inputs
 
+_port = _checks.whole(0, 65535, "from 0 (any free one) to 65535")
 _MOST_REQUESTS = 2048  # at once; a thread each, made when it is needed
 
 
@@ -71,6 +73,9 @@ class FakeTriton:
         credentials: Any = None,
         max_message_bytes: int = -1,
     ) -> None:
+        _checks.tensors("models", models)
+        _checks.sequence_of(FakeModel, "FakeModel(...)")("models", list(models.values()))
+        _port("port", port)
         self.models = dict(models)
         self.served: list[Served] = []
         self.calls: dict[str, int] = {}
