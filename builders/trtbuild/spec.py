@@ -197,7 +197,7 @@ class PreprocessSpec(_Frozen):
 class PostprocessSpec(_Frozen):
     """How the network's output becomes the answer; what is left out follows from the graph."""
 
-    head: Literal["yolov3", "yolov5", "yolov8", "detr", "boxes"] | None = Field(
+    head: Literal["yolov3", "yolov5", "yolov8", "detr", "boxes", "tf"] | None = Field(
         default=None, description="what a detector's outputs mean"
     )
     activation: Literal["none", "softmax", "sigmoid"] | None = Field(
@@ -221,7 +221,7 @@ class VisionSpec(_Frozen):
     model: Path | None = Field(default=None, description="an ONNX file instead")
     task: Task | None = Field(default=None, description="default: as the graph's outputs tell")
     labels: Path | None = Field(
-        default=None, description="names of the classes, one a line or JSON; default: those in the file"
+        default=None, description="names of the classes: one a line, JSON or YAML; default: those in the file"
     )
     preprocess: PreprocessSpec = PreprocessSpec()
     postprocess: PostprocessSpec = PostprocessSpec()

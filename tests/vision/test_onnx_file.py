@@ -13,6 +13,7 @@ from tests.support.graphs import FLOAT, INT64, UINT8, classifier, constant_answe
 from trtbuild.build.onnx_edit import with_best, with_pixels
 from trtbuild.build.onnx_facts import read_graph
 from trtbuild.build.onnx_file import load_onnx, parse_onnx
+from trtbuild.build.vision_source import read_labels
 from trtbuild.errors import ModelSourceError
 
 IMAGE = ("image", FLOAT, ["batch", 3, 16, 16])
@@ -213,3 +214,85 @@ def test_weights_of_a_graph_are_counted_once() -> None:
         [tensor("bias", np.zeros((1, 3, 16, 16), np.float32))],
     )
     assert 3 * 16 * 16 * 4 <= read(model).facts.weights_bytes <= 3 * 16 * 16 * 4 + 100
+
+
+@pytest.mark.parametrize(
+    ("image", "inner"), [("pixels", "pooled"), ("image", "pixels"), ("image", "trtbuild_cast_0")]
+)
+def test_names_that_are_added_to_a_graph_may_be_in_it(image: str, inner: str) -> None:
+    weights = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
+    nodes = [
+        node("ReduceMean", [image], [inner], axes=[2, 3], keepdims=0),
+        node("MatMul", [inner, "trtbuild_scale"], ["logits"]),
+    ]
+    model = graph(
+        nodes,
+        [(image, FLOAT, ["batch", 3, 8, 8])],
+        [("logits", FLOAT, ["batch", 5])],
+        [tensor("trtbuild_scale", weights)],
+    )
+    found = read(model)
+    served = with_pixels(
+        found.model,
+        picture=found.facts.picture,
+        layout="nchw",
+        size=(8, 8),
+        scale=(2.0,) * 3,
+        offset=(0.5,) * 3,
+    )
+    pixels = np.random.default_rng(2).integers(0, 256, (2, 8, 8, 3), dtype=np.uint8)
+    (answer,) = run(served, pixels=pixels)
+    expected = (pixels.astype(np.float32) * 2 + 0.5).mean(axis=(1, 2)) @ weights
+    np.testing.assert_allclose(answer, expected, rtol=1e-4)
+
+
+def test_shapes_in_external_data_are_read(tmp_path: Path) -> None:
+    path = save(
+        classifier(), tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    assert read_graph(load_onnx(path)).facts.outputs[0].dims == (-1, 10)
+    (tmp_path / "w.bin").write_bytes(b"")
+    with pytest.raises(ModelSourceError, match="cannot be read from its external data"):
+        load_onnx(path)
+
+
+def test_outputs_that_nobody_reads_are_refused() -> None:
+    model = classifier()
+    model.graph.output[0].type.tensor_type.elem_type = graphs.onnx.TensorProto.BFLOAT16
+    with pytest.raises(ModelSourceError, match="output logits is BF16"):
+        read(model)
+    model.graph.output[0].type.CopyFrom(
+        graphs.onnx.helper.make_sequence_type_proto(graphs.onnx.helper.make_tensor_type_proto(FLOAT, None))
+    )
+    with pytest.raises(ModelSourceError, match="logits is no tensor"):
+        read(model)
+    del model.graph.output[:]
+    with pytest.raises(ModelSourceError, match="has no outputs"):
+        read(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("l.txt", "\ufeffcat\r\ndog\r\n\r\n"),
+        ("l.json", '["cat", "dog"]'),
+        ("l.json", '{"1": "dog", "0": "cat"}'),
+        ("l.json", '{"categories": [{"id": 9, "name": "dog"}, {"id": 2, "name": "cat"}]}'),
+        ("config.json", '{"architectures": ["X"], "id2label": {"0": "cat", "1": "dog"}}'),
+        ("data.yaml", "path: ../coco\nnames:\n  0: cat\n  1: dog\n"),
+    ],
+)
+def test_labels_are_read_as_they_are_kept(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    assert read_labels(tmp_path / name) == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("l.txt", ""), ("l.json", "{"), ("l.json", '{"1": "dog"}'), ("l.json", '{"categories": [{"id": 1}]}'),
+     ("l.yaml", "a: ["), ("l.json", "3"), ("l.json", '{"categories": [3]}')],
+)  # fmt: skip
+def test_other_labels_are_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ModelSourceError, match=r"labels|list of names"):
+        read_labels(tmp_path / name)

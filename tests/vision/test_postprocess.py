@@ -13,6 +13,7 @@ from PIL import Image
 
 from trtbuild_templates.vision_postprocess.answers import answers
 from trtbuild_templates.vision_postprocess.boxes import strongest
+from trtbuild_templates.vision_postprocess.masks import class_maps
 from trtbuild_templates.vision_postprocess.settings import Settings
 
 SAME = (1.0, 1.0, 0.0, 0.0, 64.0, 64.0)  # the picture is the network's input
@@ -177,6 +178,23 @@ def test_masks_have_the_pictures_size() -> None:
     assert mask.shape == (64, 128)
     assert (mask[:, :64] == 0).all()
     assert (mask[:, 64:] == 1).all()
+
+
+def test_shares_from_the_top_left_become_pixels() -> None:
+    """TensorFlow's boxes: top, left, bottom, right."""
+    outputs = [[[[20 / 64, 10 / 64, 40 / 64, 30 / 64]]], [[0.8]], [[1.0]]]
+    found = answered(outputs, made(head="tf", classes=0))
+    np.testing.assert_allclose(found["box"][0, 0], BOX, rtol=1e-5)
+    assert (found["class_id"][0, 0], found["label"][0, 0]) == (1, b"dog")
+
+
+def test_class_maps_in_every_layout() -> None:
+    classes = np.zeros((1, 4, 8), np.int64)  # a network of 128 × 64
+    classes[0, 1:3, 2:5] = 2
+    scores = np.eye(3)[classes]  # rows, columns, classes
+    options = made(task="segmentation", head="", classes=3, width=128, height=64)
+    for output in (classes, classes[:, None], scores, scores.transpose(0, 3, 1, 2)):
+        assert class_maps(output, options).tolist() == classes.tolist()
 
 
 def test_what_a_crop_does_not_see_is_void() -> None:

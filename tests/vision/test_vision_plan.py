@@ -12,6 +12,7 @@ from trtbuild.errors import PlanError
 from trtbuild.plan.explain import explain
 from trtbuild.plan.graph import GraphFacts
 from trtbuild.plan.vision import VisionSource, plan_vision
+from trtbuild.repository.vision_tensors import answer_tensors
 from trtbuild.spec import PostprocessSpec, PreprocessSpec, Task, VisionSpec
 
 Outputs = dict[str, tuple[int, ...]]
@@ -56,6 +57,21 @@ def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
         ({"out": (21, 80, 80)}, 640, Task.SEGMENTATION, "", 21),
         ({"output0": (116, 8400), "output1": (32, 160, 160)}, 640, Task.SEGMENTATION, "yolov8", 80),
         ({"label_map": (640, 640)}, 640, Task.SEGMENTATION, "", 0),
+        ({"output": (8400, 85)}, 640, Task.DETECTION, "yolov5", 80),  # YOLOX: one a cell, with an objectness
+        (
+            {"detection_boxes": (100, 4), "detection_scores": (100,), "detection_classes": (100,)},
+            300,
+            Task.DETECTION,
+            "tf",
+            0,
+        ),
+        ({"out": (21, 80, 80), "aux": (21, 80, 80)}, 640, Task.SEGMENTATION, "", 21),
+        ({"last_hidden_state": (197, 768), "pooler_output": (768,)}, 224, Task.EMBEDDING, "", 0),
+        ({"predicted_depth": (640, 640)}, 640, Task.RAW, "", 0),
+        ({"depth": (1, 640, 640)}, 640, Task.RAW, "", 0),
+        ({"super_resolution": (3, 1280, 1280)}, 640, Task.RAW, "", 0),
+        ({"backbone": (512, 20, 20)}, 640, Task.RAW, "", 0),
+        ({"age": (1,), "gender": (2,)}, 64, Task.RAW, "", 0),
         ({"what": (7, 9, 11, 13)}, 640, Task.RAW, "", 0),
     ],
 )
@@ -72,6 +88,70 @@ def test_a_vector_that_may_be_either_is_asked_for() -> None:
     assert error.value.remedies == ("--task classification", "--task embedding")
     assert plan(facts({"output": (17,)}), task="embedding")[0].task is Task.EMBEDDING
     assert plan(facts({"output": (17,)}), labels=17)[0].task is Task.CLASSIFICATION
+
+
+def test_one_number_a_point_may_be_a_mask_or_not() -> None:
+    with pytest.raises(PlanError, match="could be for segmentation or raw"):
+        plan(facts({"output": (1, 640, 640)}))
+    mask, _ = plan(facts({"output": (1, 640, 640)}, makers={"output": "Sigmoid"}))
+    assert (mask.task, mask.answer.activation) == (Task.SEGMENTATION, "none")
+    assert plan(facts({"output": (1, 640, 640)}), task="segmentation")[0].answer.activation == "sigmoid"
+
+
+def test_classes_of_channels_last_are_the_last() -> None:
+    image = TensorRow(name="images", dtype="FP32", dims=(-1, 640, 640, 3))
+    found, _ = plan(facts({"out": (640, 640, 21)}, inputs=(image,), layout="nhwc"))
+    assert (found.task, found.answer.classes) == (Task.SEGMENTATION, 21)
+
+
+def test_an_objectness_is_told_by_the_labels() -> None:
+    rows: Outputs = {"output": (8400, 20)}
+    with pytest.raises(PlanError, match="an objectness and then classes"):
+        plan(facts(rows))
+    assert plan(facts(rows), labels=15)[0].answer.head == "yolov5"
+    assert plan(facts(rows), labels=16)[0].answer.head == "yolov8"
+    asked = PostprocessSpec(head="yolov5")
+    assert plan(facts(rows), postprocess=asked)[0].answer.classes == 15
+
+
+@pytest.mark.parametrize("task", ["pose", "obb"])
+def test_a_task_that_the_file_names_and_nobody_knows_is_raw(task: str) -> None:
+    found, findings = plan(facts({"output0": (56, 8400)}, metadata={"task": task}))
+    assert found.task is Task.RAW
+    assert any(f"for '{task}'" in finding.message for finding in findings)
+
+
+def test_detrs_last_class_is_nothing() -> None:
+    queries: Outputs = {"logits": (100, 92), "pred_boxes": (100, 4)}
+    for labels in (0, 91):
+        assert plan(facts(queries), labels=labels)[0].answer.activation == "softmax"
+    own: Outputs = {"logits": (100, 4), "pred_boxes": (100, 4)}
+    with pytest.raises(PlanError, match="3 labels were given") as error:
+        plan(facts(own), labels=3)
+    assert "activation: softmax" in error.value.remedies[-1]
+
+
+def test_end_to_end_boxes_are_of_a_letterbox() -> None:
+    assert plan(facts({"output0": (300, 6)}))[0].picture.fit == "letterbox"
+
+
+def test_a_free_size_is_that_of_the_task_that_was_found() -> None:
+    free = TensorRow(name="images", dtype="FP32", dims=(-1, 3, -1, -1))
+    picture = plan(facts({"logits": (1000,)}, inputs=(free,)))[0].picture
+    assert (picture.width, picture.height) == (224, 224)
+
+
+def test_transparency_is_from_0_to_1() -> None:
+    image = TensorRow(name="images", dtype="FP32", dims=(-1, 4, 224, 224))
+    picture = plan(facts({"logits": (1000,)}, inputs=(image,)))[0].picture
+    assert picture.scale[3] == pytest.approx(1 / 255)
+    assert picture.offset[3] == 0.0
+
+
+def test_no_two_outputs_of_a_pipeline_have_one_name() -> None:
+    found, _ = plan(facts({"error": (7, 9, 11, 13), "error_output": (3, 9, 11, 13)}))
+    names = [tensor.name for tensor in answer_tensors(found)]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_a_task_that_the_outputs_are_not_is_refused() -> None:

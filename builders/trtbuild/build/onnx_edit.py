@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trtbuild.build.onnx_file import import_onnx
+from trtbuild.build.onnx_file import OURS, import_onnx
+from trtbuild.plan.vision import PIXELS
 
-PIXELS = "pixels"  # name of the input that takes UINT8[batch, height, width, channels]
-_OURS = "trtbuild_"  # prefix of every name that is added
 _SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "Resize": 3}  # operator → input that holds a target shape
 _FIRST_OPSET_WITH_AXES_INPUT = 13  # Squeeze, Unsqueeze
 _FIRST_OPSET_WITH_REDUCE_AXES_INPUT = 18
@@ -49,7 +48,7 @@ def with_free_batch(model: Any, picture: str) -> Any:
         if place is not None and len(node.input) > place and node.input[0] in depends:
             shape = constants.get(node.input[place])
             if shape is not None and shape.ndim == 1 and len(shape) and shape[0] == 1:
-                name = f"{_OURS}shape_{len(nodes)}"
+                name = f"{OURS}shape_{len(nodes)}"
                 nodes += _after_batch(onnx, name, shape)
                 node.input[place] = name
                 changed = True
@@ -100,13 +99,13 @@ def with_pixels(
 
     def add(operator: str, *more: str, **attributes: Any) -> None:
         nonlocal at
-        name = f"{_OURS}{operator.lower()}_{len(nodes)}"
+        name = f"{OURS}{operator.lower()}_{len(nodes)}"
         nodes.append(helper.make_node(operator, [at, *more], [name], name=name, **attributes))
         at = name
 
     def constant(name: str, values: Any) -> str:
-        tensors.append(onnx.numpy_helper.from_array(values, _OURS + name))
-        return _OURS + name
+        tensors.append(onnx.numpy_helper.from_array(values, OURS + name))
+        return OURS + name
 
     arithmetic = any(value != 1 for value in scale) or any(value != 0 for value in offset)
     wanted = kept[picture]
@@ -125,16 +124,16 @@ def with_pixels(
         nodes += _batch_size(onnx, PIXELS, suffix=f"_of_{name}")
         target = helper.make_node(
             "Concat",
-            [f"{_OURS}batch_of_{name}", constant(f"two_{name}", np.array([2], np.int64))],
-            [f"{_OURS}rows_{name}"],
+            [f"{OURS}batch_of_{name}", constant(f"two_{name}", np.array([2], np.int64))],
+            [f"{OURS}rows_{name}"],
             axis=0,
         )
         spread = helper.make_node(
             "Expand",
-            [constant(f"row_{name}", np.array([row], np.float32)), f"{_OURS}rows_{name}"],
-            [f"{_OURS}spread_{name}"],
+            [constant(f"row_{name}", np.array([row], np.float32)), f"{OURS}rows_{name}"],
+            [f"{OURS}spread_{name}"],
         )
-        nodes += [target, spread, helper.make_node("Cast", [f"{_OURS}spread_{name}"], [name], to=kept[name])]
+        nodes += [target, spread, helper.make_node("Cast", [f"{OURS}spread_{name}"], [name], to=kept[name])]
     tail = _batched_outputs(onnx, graph, unbatched, tensors, opset=_opset(model))
     for (
         item
@@ -167,8 +166,8 @@ def with_best(model: Any, scores: str) -> Any:
     if _opset(model) < _FIRST_OPSET_WITH_REDUCE_AXES_INPUT:
         graph.node.append(helper.make_node("ReduceMax", [scores], ["best_score"], axes=[2], keepdims=0))
     else:
-        graph.initializer.append(onnx.numpy_helper.from_array(np.array([2], np.int64), _OURS + "axes"))
-        graph.node.append(helper.make_node("ReduceMax", [scores, _OURS + "axes"], ["best_score"], keepdims=0))
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([2], np.int64), OURS + "axes"))
+        graph.node.append(helper.make_node("ReduceMax", [scores, OURS + "axes"], ["best_score"], keepdims=0))
     for name, kind in (("best_id", types.INT64), ("best_score", types.FLOAT)):
         graph.output.append(helper.make_tensor_value_info(name, kind, ["batch", "steps"]))
     return model
@@ -206,7 +205,7 @@ def _constants(graph: Any) -> dict[str, Any]:
 
 def _batch_size(onnx: Any, source: str, suffix: str = "") -> list[Any]:
     """Nodes that give ``trtbuild_batch…`` INT64[1], the first dimension of a tensor."""
-    shape, zero, name = f"{_OURS}shape{suffix}", f"{_OURS}zero{suffix}", f"{_OURS}batch{suffix}"
+    shape, zero, name = f"{OURS}shape{suffix}", f"{OURS}zero{suffix}", f"{OURS}batch{suffix}"
     first = onnx.numpy_helper.from_array(np.array([0], np.int64), zero)
     return [
         onnx.helper.make_node("Shape", [source], [shape]),
@@ -219,7 +218,7 @@ def _after_batch(onnx: Any, name: str, shape: Any) -> list[Any]:
     rest = onnx.numpy_helper.from_array(shape[1:].copy(), f"{name}_rest")
     return [
         onnx.helper.make_node("Constant", [], [f"{name}_rest"], value=rest),
-        onnx.helper.make_node("Concat", [f"{_OURS}batch", f"{name}_rest"], [name], axis=0),
+        onnx.helper.make_node("Concat", [f"{OURS}batch", f"{name}_rest"], [name], axis=0),
     ]
 
 
@@ -230,7 +229,7 @@ def _batched_outputs(
     for item in graph.output:
         if item.name not in names:
             continue
-        inner = f"{_OURS}inner_{item.name}"
+        inner = f"{OURS}inner_{item.name}"
         for node in graph.node:
             for place, name in enumerate(node.output):
                 if name == item.name:
@@ -239,7 +238,7 @@ def _batched_outputs(
                 if name == item.name:
                     node.input[place] = inner
         if opset >= _FIRST_OPSET_WITH_AXES_INPUT:
-            axes = f"{_OURS}axes_{item.name}"
+            axes = f"{OURS}axes_{item.name}"
             tensors.append(onnx.numpy_helper.from_array(np.array([0], np.int64), axes))
             nodes.append(onnx.helper.make_node("Unsqueeze", [inner, axes], [item.name]))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -9,9 +10,12 @@ from typing import Any
 
 from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.vision import PIXELS
 
+OURS = "trtbuild_"  # prefix of every name that is added to one
 FIRST_OPSET = 7  # from which on operators broadcast as numpy does
 NEEDS_ONNX = "run: pip install 'trtbuild[vision]'"
+_SMALL = 256  # values
 _LARGEST_FILE_BYTES = 2**31 - 1  # of a protobuf message
 
 # TensorProto.DataType → Triton's data type (onnx/onnx.proto; onnxruntime_backend, onnxruntime_utils.cc).
@@ -104,8 +108,11 @@ def parse_onnx(data: bytes, folder: Path, origin: str) -> OnnxFile:
         ) from error
     if not model.graph.node and not model.graph.output:
         raise ModelSourceError(f"{origin} is no ONNX file: it has no graph", "give the path of an .onnx file")
+    free_names(model)
     file = OnnxFile(model, folder, origin)
     _check_external(file)
+    _read_small(model, folder, origin)
+    _check_outputs(file)
     newest = onnx.defs.onnx_opset_version()
     if not FIRST_OPSET <= file.opset <= newest:
         what = "newer than any that is known here" if file.opset > newest else "too old to be worked with"
@@ -125,6 +132,7 @@ def import_onnx() -> Any:
     """
     try:
         import onnx
+        import onnx.external_data_helper
         import onnx.numpy_helper
         import onnx.shape_inference
     except ImportError as error:
@@ -187,6 +195,81 @@ def makers(model: Any) -> dict[str, str]:
             node = by_output[node.input[0]]
         found[item.name] = node.op_type if node is not None else ""
     return found
+
+
+def free_names(model: Any) -> None:
+    """Gives tensors that are called as those that are added to a served graph (``pixels``, ``trtbuild_…``)
+    other names, in place."""
+    used = set(_names(model.graph))
+    others = {}
+    for name in sorted(name for name in used if name == PIXELS or name.startswith(OURS)):
+        other = f"model_{name}"
+        while other in used:
+            other += "_"
+        used.add(other)
+        others[name] = other
+    if others:
+        _rename(model.graph, others)
+
+
+def _names(graph: Any) -> Iterator[str]:
+    """Of all tensors, those of inner graphs included."""
+    for item in (*graph.input, *graph.output, *graph.initializer):
+        yield item.name
+    for node in graph.node:
+        yield from node.output
+        for inner in _inner(node):
+            yield from _names(inner)
+
+
+def _rename(graph: Any, others: Mapping[str, str]) -> None:
+    for item in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        item.name = others.get(item.name, item.name)
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = others.get(sparse.values.name, sparse.values.name)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                names[place] = others.get(name, name)
+        for inner in _inner(node):
+            _rename(inner, others)
+
+
+def _inner(node: Any) -> Iterator[Any]:
+    """The graphs of If, Loop and Scan."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _read_small(model: Any, folder: Path, origin: str) -> None:
+    """Reads shapes and other small constants out of external data: onnxruntime's shape inference and our own
+    need their values, and cannot get them from there."""
+    onnx = import_onnx()
+    for tensor in model.graph.initializer:
+        if tensor.external_data and math.prod(tensor.dims) <= _SMALL:
+            try:
+                onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+                onnx.numpy_helper.to_array(tensor)
+            except Exception as error:  # the package's errors share no base
+                raise ModelSourceError(
+                    f"{origin}: {tensor.name} cannot be read from its external data: {error}",
+                    "save it again: onnx.save(model, path, save_as_external_data=True)",
+                ) from error
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+
+
+def _check_outputs(file: OnnxFile) -> None:
+    if not file.outputs:
+        raise ModelSourceError(f"{file.origin} has no outputs", "export the model again, with its outputs")
+    for row in file.outputs:
+        if row.dtype == "BF16":
+            raise ModelSourceError(
+                f"{file.origin}: its output {row.name} is BF16, which no client and no post-processing reads",
+                "export the model with outputs in FP32 or FP16",
+            )
 
 
 def _row(item: Any, origin: str) -> TensorRow:

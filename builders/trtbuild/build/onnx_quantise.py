@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from trtbuild.build.onnx_edit import PIXELS
 from trtbuild.build.onnx_file import NEEDS_ONNX
 from trtbuild.errors import BuildError, ModelSourceError
 from trtbuild.plan.model import PicturePlan, VisionPlan
+from trtbuild.plan.vision import PIXELS
 
 MOST_PICTURES = 256  # more change the ranges little and take their time
 _FEWEST_PICTURES = 8

@@ -7,6 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from yaml import YAMLError, safe_load
 
 from trtbuild.build.onnx_edit import with_pixels
 from trtbuild.build.onnx_facts import ReadGraph, read_graph
@@ -113,7 +116,8 @@ def converted(row: ModelRow) -> OnnxFile:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Names of classes by number: one a line, a JSON list, or a JSON mapping from number to name.
+    """Names of classes by number: one a line; or in JSON or YAML a list, a mapping from number to name, or
+    what holds one: ``names`` (Ultralytics), ``id2label`` (transformers), ``categories`` (COCO, by their ids).
 
     Raises:
         ModelSourceError: the file cannot be read, or is neither.
@@ -124,15 +128,16 @@ def read_labels(path: Path) -> tuple[str, ...]:
         raise ModelSourceError(
             f"{path}: the labels cannot be read: {error}", "save them as UTF-8 text"
         ) from error
-    if path.suffix.lower() == ".json":
+    if path.suffix.lower() in (".json", ".yaml", ".yml"):
         try:
-            return _numbered(json.loads(text))
-        except (ValueError, KeyError, TypeError) as error:
+            return _numbered(_named(json.loads(text) if path.suffix.lower() == ".json" else safe_load(text)))
+        except (ValueError, KeyError, TypeError, AttributeError, YAMLError) as error:
             raise ModelSourceError(
-                f"{path}: neither a list of names nor a mapping from 0, 1, … to names",
+                f"{path}: neither a list of names nor a mapping from 0, 1, … to names, nor one under "
+                "`names`, `id2label` or `categories`",
                 'write ["cat", "dog"] or {"0": "cat", "1": "dog"}',
             ) from error
-    labels = tuple(line.strip() for line in text.splitlines())
+    labels = tuple(line.strip() for line in text.split("\n"))
     while labels and not labels[-1]:
         labels = labels[:-1]
     if not labels or len(labels) > _MOST_LABELS:
@@ -140,6 +145,14 @@ def read_labels(path: Path) -> tuple[str, ...]:
             f"{path}: {len(labels)} labels", "write one name a line, in the order of the classes"
         )
     return labels
+
+
+def _named(data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    if isinstance(data.get("categories"), list):
+        return [row["name"] for row in sorted(data["categories"], key=lambda row: int(row["id"]))]
+    return data.get("names") or data.get("id2label") or data
 
 
 def _numbered(data: object) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _TASKS = ["classification", "detection", "segmentation", "embedding", "ocr", "ra
 @click.argument("name")
 @click.argument("model")
 @click.option("--task", type=click.Choice(_TASKS), help="Default: as the graph's outputs tell.")
-@click.option("--labels", type=FOLDER, metavar="FILE", help="Names of the classes, one a line, or JSON.")
+@click.option("--labels", type=FOLDER, metavar="FILE", help="Names of the classes: one a line, JSON or YAML.")
 @click.option(
     "--max-batch", type=click.IntRange(1, 256), metavar="N", help="Largest batch of the network (8)."
 )

@@ -19,6 +19,7 @@ PIXELS = "pixels"  # the network's one input, as it is served
 _MIB = 1 << 20
 _BYTES = {"FP64": 8, "INT64": 8, "UINT64": 8, "FP16": 2, "BF16": 2, "INT16": 2, "UINT16": 2, "INT8": 1,
           "UINT8": 1, "BOOL": 1}  # fmt: skip
+_DETR_CLASSES = 92
 _ANSWER_ROWS = 1000  # taken for a free dimension of an output
 
 
@@ -100,6 +101,8 @@ def _single(source: VisionSource) -> tuple[VisionPlan, list[Finding]]:
     spec, facts = source.spec, source.facts
     size = picture_size(spec, facts)
     reading = read_outputs(spec, facts, labels=source.labels, size=size)
+    if spec.task is None:  # its outputs told it: a free size is then the task's
+        size = picture_size(spec.model_copy(update={"task": reading.task}), facts)
     classes = _classes(spec, reading, source.labels)
     picture, assumed = plan_picture(spec, facts, reading, size)
     batch = _batch_size(spec, facts)
@@ -115,19 +118,21 @@ def _single(source: VisionSource) -> tuple[VisionPlan, list[Finding]]:
         max_picture_pixels=pixels,
         networks=(network,),
         picture=picture,
-        answer=_answer(spec, facts, reading, classes),
+        answer=_answer(spec, facts, reading, classes, source.labels),
     )
     return plan, list(_findings(source, reading, assumed))
 
 
 def _classes(spec: VisionSpec, reading: Reading, labels: int) -> int:
     if labels and reading.classes and labels != reading.classes and reading.task is not Task.EMBEDDING:
-        no_object = spec.postprocess.activation == "softmax" and reading.head == "detr"
-        if not (no_object and labels == reading.classes - 1):
+        no_object = spec.postprocess.activation == "softmax" or _has_no_object(reading, labels)
+        if not (no_object and reading.head == "detr" and labels == reading.classes - 1):
+            nothing = ('in the spec, if its last class is "nothing": postprocess: {activation: softmax}',)
             raise PlanError(
                 f"{spec.name}: {labels} labels were given, and the network tells {reading.classes} classes "
                 f"apart ({reading.why})",
                 "give the labels that it was trained with, one a line, in the order of its outputs",
+                *(nothing if reading.head == "detr" and labels == reading.classes - 1 else ()),
             )
     return reading.classes or labels
 
@@ -208,7 +213,7 @@ def _rounded(size: int) -> int:
     return -(-size // _MIB) * _MIB
 
 
-def _answer(spec: VisionSpec, facts: GraphFacts, reading: Reading, classes: int) -> AnswerPlan:
+def _answer(spec: VisionSpec, facts: GraphFacts, reading: Reading, classes: int, labels: int) -> AnswerPlan:
     given = spec.postprocess
     made = [facts.makers.get(name, "") for name in reading.outputs]
     done = bool({"Softmax", "Sigmoid", "LogSoftmax"} & set(made))
@@ -219,11 +224,11 @@ def _answer(spec: VisionSpec, facts: GraphFacts, reading: Reading, classes: int)
         given.activation is None
         and reading.head == "detr"
         and len(reading.outputs) == 2
-        and made[1] != "Sigmoid"
+        and made[1] not in ("Sigmoid", "Softmax")
     ):
-        activation = "sigmoid"
+        activation = "softmax" if _has_no_object(reading, labels) else "sigmoid"
     if given.activation is None and reading.task is Task.SEGMENTATION and not reading.head and not done:
-        activation = "sigmoid" if _channels(facts, reading) == 1 else "none"
+        activation = "sigmoid" if _scores_one(facts, reading) else "none"
     return AnswerPlan(
         head=reading.head,
         outputs=reading.outputs,
@@ -238,9 +243,15 @@ def _answer(spec: VisionSpec, facts: GraphFacts, reading: Reading, classes: int)
     )
 
 
-def _channels(facts: GraphFacts, reading: Reading) -> int:
+def _has_no_object(reading: Reading, labels: int) -> bool:
+    """Whether the last class is "nothing": of COCO, DETR's are 91 and that (Carion et al. 2020)."""
+    return reading.head == "detr" and reading.classes == _DETR_CLASSES and labels != _DETR_CLASSES
+
+
+def _scores_one(facts: GraphFacts, reading: Reading) -> bool:
+    """Whether a map has one score a point, in any floating-point type."""
     row = next(row for row in facts.outputs if row.name == reading.outputs[0])
-    return row.dims[1] if len(row.dims) == 4 else 0
+    return len(row.dims) == 4 and 1 in (row.dims[1], row.dims[3]) and row.dtype.startswith("FP")
 
 
 # Of COCO, widths and heights in pixels of the network's picture, the finest grid's first (darknet, cfg/).

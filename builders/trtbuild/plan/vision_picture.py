@@ -50,6 +50,8 @@ def plan_picture(
     """
     given = spec.preprocess
     fit, mean, std = _trained_with(reading)
+    if facts.channels == len(mean) + 1 == 4:  # transparency, from 0 to 1
+        mean, std = (*mean, 0.0), (*std, 1.0)
     if facts.picture_input.dtype == "UINT8":
         mean, std = (0.0,), (1 / 255,)
     means = _per_channel(spec, given.mean or mean, facts.channels)
@@ -73,7 +75,9 @@ def plan_picture(
 
 def _trained_with(reading: Reading) -> tuple[Any, tuple[float, ...], tuple[float, ...]]:
     """Fit, mean and deviation that models of a task are usually trained with."""
-    if reading.head in ("yolov3", "yolov5", "yolov8"):
+    if reading.head in ("yolov3", "yolov5", "yolov8") or (
+        reading.head == "boxes" and len(reading.outputs) == 1
+    ):
         return "letterbox", (0.0,), (1.0,)
     if reading.task in (Task.DETECTION, Task.RAW):
         return "stretch", (0.0,), (1.0,)

@@ -8,6 +8,8 @@ Layouts, with N the batch, A anchors or cells, Q queries, C classes:
              [N, 32, rows, columns] beside it and 32 more channels
     detr     [N, Q, 4 + C], or [N, Q, 4] and [N, Q, C]: centre and size from 0 to 1
     boxes    [N, Q, 6], or boxes [N, Q, 4], scores [N, Q] and labels [N, Q]: corners; nothing is left to do
+    tf       detection_boxes, detection_scores and detection_classes of TensorFlow's Object Detection API: the
+             same with boxes as top, left, bottom and right from 0 to 1
 """
 
 from __future__ import annotations
@@ -26,9 +28,26 @@ _BOX = 4
 _MOST_QUERIES = 1000
 _MASKS = 32  # channels of a prototype (Ultralytics' segmentation models)
 _TASKS = {"detect": Task.DETECTION, "segment": Task.SEGMENTATION, "classify": Task.CLASSIFICATION}
+_OTHER_TASKS = ("pose", "obb")
 _EMBEDDING_WORDS = ("embed", "feature", "pooled", "pooler", "hidden", "descriptor")
 _CLASS_WORDS = ("logit", "prob", "softmax", "class", "score")
 _IMAGENET = (1000, 1001)
+_COCO = 80
+# Of maps that score no classes: depth, key points, flow, matting, super-resolution, features.
+_OTHER_MAPS = (
+    "depth",
+    "dispar",
+    "heat",
+    "keypoint",
+    "pose",
+    "flow",
+    "matte",
+    "alpha",
+    "feat",
+    "recon",
+    "upscal",
+)
+_COARSEST_MAP = 8  # pixels of the network's picture a point, of segmentation that nobody asked for
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,10 @@ def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tupl
     every = tuple(row.name for row in facts.outputs)
     if spec.task is Task.RAW:
         return Reading(Task.RAW, every, "you asked for it")
-    told = spec.task or _TASKS.get(facts.metadata.get("task", ""))
+    named = facts.metadata.get("task", "")  # Ultralytics
+    told = spec.task or _TASKS.get(named)
+    if told is None and named in _OTHER_TASKS:
+        return Reading(Task.RAW, every, f"its file says that it is for {named!r}, which is not known here")
     found = [reading for reading in _readings(spec, facts, labels, size) if told in (None, reading.task)]
     if spec.postprocess.head is not None:
         found = [reading for reading in found if reading.head == spec.postprocess.head] or found[:0]
@@ -80,6 +102,14 @@ def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tupl
             f"{spec.name}: its outputs could be for {' or '.join(task.value for task in tasks)}: {listed}",
             *(f"--task {task.value}" for task in tasks),
         )
+    heads = list(dict.fromkeys(reading.head for reading in found if reading.task is tasks[0]))
+    if {"yolov5", "yolov8"} <= set(heads):
+        raise PlanError(
+            f"{spec.name}: the values behind each of its boxes could be classes, or an objectness and then "
+            f"classes: {listed}",
+            "--labels FILE: their number tells",
+            "in the spec: postprocess: {head: yolov8} without an objectness, {head: yolov5} with one",
+        )
     return found[0] if found else Reading(Task.RAW, every, f"no task is known with the outputs {listed}")
 
 
@@ -88,9 +118,9 @@ def _readings(spec: VisionSpec, facts: GraphFacts, labels: int, size: tuple[int,
     yield from _ready_boxes(outputs)
     if all(row.dtype.startswith("FP") for row in outputs):
         yield from _grids(outputs, size, spec)
-        yield from _cells(outputs, size)
+        yield from _cells(outputs, size, labels)
         yield from _queries(outputs, size)
-    yield from _maps(outputs, size)
+    yield from _maps(outputs, facts, size, asked=spec.task is Task.SEGMENTATION)
     yield from _vectors(outputs, facts, labels, spec)
 
 
@@ -106,7 +136,7 @@ def _ready_boxes(outputs: Sequence[TensorRow]) -> Iterator[Reading]:
     scores = [row for row in flat if row not in labels]
     if len(boxes) == len(scores) == len(labels) == 1:
         names = (boxes[0].name, scores[0].name, labels[0].name)
-        yield Reading(Task.DETECTION, names, why, "boxes")
+        yield Reading(Task.DETECTION, names, why, "tf" if _says(boxes[0], "detection_boxes") else "boxes")
 
 
 def _grids(outputs: Sequence[TensorRow], size: tuple[int, int], spec: VisionSpec) -> Iterator[Reading]:
@@ -129,7 +159,7 @@ def _grids(outputs: Sequence[TensorRow], size: tuple[int, int], spec: VisionSpec
     )
 
 
-def _cells(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Reading]:
+def _cells(outputs: Sequence[TensorRow], size: tuple[int, int], labels: int) -> Iterator[Reading]:
     width, height = size
     flat = [row for row in outputs if len(row.dims) == 3]
     masks = [row for row in outputs if len(row.dims) == 4 and row.dims[1] == _MASKS]
@@ -148,7 +178,14 @@ def _cells(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Read
             why = f"it gives {cells} boxes, one a cell" + (" with a mask each" if masks else "")
             names = (flat[0].name, *(row.name for row in masks))
             task = Task.SEGMENTATION if masks else Task.DETECTION
-            yield Reading(task, names, why, "yolov8", channels - _BOX - extra)
+            behind = channels - _BOX - extra
+            rows = second == channels and not masks and behind > 1
+            known = labels or _COCO
+            # One box a cell in rows is what YOLOX and YOLOv6 give, with an objectness, and YOLOv8 transposed.
+            if rows and behind != known and (behind - 1 == known or not labels):
+                yield Reading(task, names, why + ", with an objectness", "yolov5", behind - 1)
+            if not rows or behind - 1 != known:
+                yield Reading(task, names, why, "yolov8", behind)
             return
 
 
@@ -157,7 +194,7 @@ def _queries(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Re
     if len(flat) != len(outputs):
         return
     alone = len(flat) == 1 and flat[0].dims[-1] > _BOX and flat[0].dims[-1] != _BOX + 2
-    if alone and next(_cells(outputs, size), None) is None:
+    if alone and next(_cells(outputs, size, 0), None) is None and not _covers(flat[0].dims[1:], size):
         why = f"it gives {flat[0].dims[1]} boxes with their classes"
         yield Reading(Task.DETECTION, (flat[0].name,), why, "detr", flat[0].dims[-1] - _BOX)
     boxes = [row for row in flat if row.dims[-1] == _BOX and not _says(row, "logit", "score", "class")]
@@ -167,23 +204,45 @@ def _queries(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Re
         yield Reading(Task.DETECTION, (boxes[0].name, logits[0].name), why, "detr", logits[0].dims[-1])
 
 
-def _maps(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Reading]:
-    if len(outputs) != 1:
+def _maps(
+    outputs: Sequence[TensorRow], facts: GraphFacts, size: tuple[int, int], *, asked: bool
+) -> Iterator[Reading]:
+    """Class maps: of several alike, such as torchvision's ``out`` and ``aux``, the first."""
+    if not outputs or len({row.dims for row in outputs}) > 1:
         return
-    dims = outputs[0].dims
-    if len(dims) == 4 and dims[2] > 1 and dims[3] > 1 and dims[2] * 32 >= size[1]:
-        yield Reading(
-            Task.SEGMENTATION, (outputs[0].name,), f"it scores {dims[1]} classes a point", "", max(2, dims[1])
-        )
-    if len(dims) == 3 and outputs[0].dtype.startswith(("INT", "UINT")):
-        yield Reading(Task.SEGMENTATION, (outputs[0].name,), "it gives a class a point")
+    row = outputs[0]
+    whole = row.dtype.startswith(("INT", "UINT"))
+    if len(row.dims) == 3 and whole:
+        yield Reading(Task.SEGMENTATION, (row.name,), "it gives a class a point")
+    if len(row.dims) != 4 or min(row.dims[1:]) < 1:
+        return
+    last = facts.layout == "nhwc" and _covers(row.dims[1:3], size) and not _covers(row.dims[2:], size)
+    classes, rows = (row.dims[3], row.dims[1]) if last else (row.dims[1], row.dims[2])
+    coarsest = 32 if asked else _COARSEST_MAP
+    if rows < 2 or rows * coarsest < size[1] or (not asked and (rows > size[1] or _says(row, *_OTHER_MAPS))):
+        return
+    if classes == 1 and whole:
+        yield Reading(Task.SEGMENTATION, (row.name,), "it gives a class a point")
+        return
+    yield Reading(Task.SEGMENTATION, (row.name,), f"it scores {classes} classes a point", "", max(2, classes))
+    if classes == 1 and not asked and facts.makers.get(row.name) != "Sigmoid" and row.dtype != "BOOL":
+        yield Reading(Task.RAW, (row.name,), "it gives one number a point")
+
+
+def _covers(dims: Sequence[int], size: tuple[int, int]) -> bool:
+    """Whether rows and columns of a map are those of the picture, or a whole part of them."""
+    rows, columns = dims
+    return rows > 0 and columns > 0 and size[1] % rows == 0 and size[1] * columns == size[0] * rows
 
 
 def _vectors(
     outputs: Sequence[TensorRow], facts: GraphFacts, labels: int, spec: VisionSpec
 ) -> Iterator[Reading]:
     vectors = [row for row in outputs if _length(row) > 1]
-    if len(vectors) != len(outputs) or not vectors:
+    if len(vectors) != len(outputs):  # hidden states beside them, as transformers export theirs
+        named = [row for row in vectors if _says(row, *_EMBEDDING_WORDS)]
+        vectors = named[:1] if len(named) == 1 or spec.task is Task.EMBEDDING else []
+    if not vectors:
         return
     for task, words in ((Task.CLASSIFICATION, _CLASS_WORDS), (Task.EMBEDDING, _EMBEDDING_WORDS)):
         row = next((row for row in vectors if _says(row, *words)), vectors[0])
@@ -195,16 +254,16 @@ def _vectors(
             return
     row = next((row for row in vectors if _length(row) in (labels, *_IMAGENET)), vectors[0])
     length, maker = _length(row), facts.makers.get(row.name, "")
-    named = _says(row, *_EMBEDDING_WORDS) or maker in ("LpNormalization", "Div")
+    is_named = _says(row, *_EMBEDDING_WORDS) or maker in ("LpNormalization", "Div")
     if (
         length == labels
         or length in _IMAGENET
         or maker == "Softmax"
-        or (_says(row, *_CLASS_WORDS) and not named)
+        or (_says(row, *_CLASS_WORDS) and not is_named)
     ):
         why = f"it gives {length} scores" + (", as many as there are labels" if length == labels else "")
         yield Reading(Task.CLASSIFICATION, (row.name,), why, "", length)
-    elif named:
+    elif is_named:
         yield Reading(Task.EMBEDDING, (row.name,), f"it gives a vector of {length}")
     else:
         yield Reading(Task.CLASSIFICATION, (row.name,), f"it gives {length} numbers", "", length)

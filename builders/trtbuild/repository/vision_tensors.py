@@ -35,9 +35,9 @@ def answer_tensors(plan: VisionPlan) -> tuple[Tensor, ...]:
     """Outputs of the pipeline."""
     assert plan.answer is not None
     if plan.task is Task.RAW:
-        own = tuple(
-            Tensor(name=_free_name(row.name), dtype=row.dtype, dims=row.dims) for row in raw_outputs(plan)
-        )
+        rows = raw_outputs(plan)
+        taken = {"image", "pixels", "geometry", "error", *(row.name for row in rows)}
+        own = tuple(Tensor(name=_free_name(row.name, taken), dtype=row.dtype, dims=row.dims) for row in rows)
         return (*own, GEOMETRY, PROBLEM)
     many = (plan.answer.top_k,)
     if plan.task is Task.CLASSIFICATION:
@@ -56,9 +56,13 @@ def answer_tensors(plan: VisionPlan) -> tuple[Tensor, ...]:
     return (*own, _PICTURE_SIZE, PROBLEM)
 
 
-def _free_name(name: str) -> str:
+def _free_name(name: str, taken: set[str]) -> str:
     """An output's name in the ensemble, where ours are taken."""
-    return f"{name}_output" if name in ("image", "pixels", "geometry", "error") else name
+    if name not in ("image", "pixels", "geometry", "error"):
+        return name
+    while name in taken:
+        name += "_output"
+    return name
 
 
 def _length(row: TensorRow) -> int:

@@ -1,6 +1,6 @@
 """What a detector's outputs mean: boxes in pixels of the network's picture, scores and classes, for a batch.
 
-Layouts are those of trtbuild's plan: yolov3, yolov5, yolov8, detr, boxes.
+Layouts are those of trtbuild's plan: yolov3, yolov5, yolov8, detr, boxes, tf.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def candidates(outputs: Sequence[Any], settings: Settings) -> Candidates:
         "yolov8": _yolov8,
         "detr": _detr,
         "boxes": _boxes,
+        "tf": _tf,
     }[settings.head]
     return head(outputs, settings)
 
@@ -130,6 +131,13 @@ def _boxes(outputs: Sequence[Any], settings: Settings) -> Candidates:
     return Candidates(
         p, q, kept, np.asarray(scores[p, q], np.float32), ids[p, q].astype(np.int64), overlap=False
     )
+
+
+def _tf(outputs: Sequence[Any], settings: Settings) -> Candidates:
+    """Boxes [n, boxes, 4] as top, left, bottom and right from 0 to 1, scores and classes [n, boxes]."""
+    corners, scores, ids = outputs
+    size = np.array([settings.width, settings.height] * 2, np.float32)
+    return _boxes([corners[..., [1, 0, 3, 2]] * size, scores, ids], settings)
 
 
 def _corners(boxes: Any) -> Any:

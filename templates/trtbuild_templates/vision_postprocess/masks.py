@@ -15,13 +15,24 @@ _VOID_8, _VOID_16 = 0xFF, 0xFFFF  # what the network did not see
 
 
 def class_maps(output: Any, settings: Settings) -> Any:
-    """Classes [n, rows, columns] of scores [n, classes, rows, columns], or of classes themselves."""
+    """Classes [n, rows, columns] of scores [n, classes, rows, columns] or [n, rows, columns, classes], or of
+    classes themselves."""
     if output.ndim == 3:
         return output
+    if not _is_map(output.shape[2:], settings) and _is_map(output.shape[1:3], settings):
+        output = output.transpose(0, 3, 1, 2)
+    if output.shape[1] == 1 and output.dtype.kind in "iu":
+        return output[:, 0]
     if output.shape[1] == 1:
         values = sigmoid(output[:, 0]) if settings.activation == "sigmoid" else output[:, 0]
         return (values >= 0.5).astype(np.int64)
     return output.argmax(axis=1)
+
+
+def _is_map(sides: Any, settings: Settings) -> bool:
+    """Whether rows and columns are in the proportions of the network's picture."""
+    rows, columns = sides
+    return bool(rows * settings.width == columns * settings.height)
 
 
 def class_png(classes: Any, geometry: Any, settings: Settings) -> bytes:
