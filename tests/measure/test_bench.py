@@ -14,7 +14,7 @@ from trtbuild.errors import MeasureError, ServeError
 from trtbuild.measure.bench import bench
 from trtbuild.measure.load.flags import parse_shape, parse_traffic
 from trtbuild.measure.load.spec import Closed, Constant, FileTraffic, Flow, LoadSpec, Replay, Slo, TextTraffic
-from trtbuild.measure.mix import run_mix
+from trtbuild.measure.mix import Tokens, run_mix
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
 
@@ -204,10 +204,22 @@ def test_llm_and_vision_together_give_an_isolation_figure(store):
         mixed = run_mix(MeasuredServer(fake.url), both, store)
     assert {tenant.model for tenant in mixed.tenants} == {"llm", "ocr"}
     assert all(tenant.ratio is not None and tenant.ratio > 0 for tenant in mixed.tenants)
+    (tokens,) = mixed.tokens
+    assert tokens.model == "llm"
+    assert tokens.alone_per_s > 0 < tokens.pictures_per_s
+    assert tokens.share is None  # of a server elsewhere nobody knows what a picture costs
     runs = store.runs()
     assert len(runs) == 3
     assert len({one.series for one in runs}) == 1
     assert {one.model for one in store.read(mixed.run_ids[-1]).requests} == {"llm", "ocr"}
+
+
+def test_what_pictures_leave_of_the_machine():
+    tokens = Tokens("llm", 200.0, 140.0, pictures_per_s=10.0, cpu_s_per_picture=0.05, cores=2)
+    assert tokens.ratio == pytest.approx(0.7)
+    assert tokens.left == pytest.approx(0.75)  # 1 - 10 x 0.05 / 2
+    assert tokens.share == pytest.approx(0.7 / 0.75)
+    assert Tokens("llm", 200.0, 0.0, 50.0, 0.05, 2).share is None  # nothing is left: no figure
 
 
 def test_what_changed_since_the_last_run_is_told(fake, store):

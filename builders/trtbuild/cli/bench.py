@@ -121,4 +121,17 @@ def _mix(
         for tenant in mixed.tenants
     ]  # fmt: skip
     print_table(("tenant", "figure", ">alone, ms", ">under the other's load, ms", ">times"), rows)
+    for one in mixed.tokens:
+        click.echo(_tokens(one))
     click.echo(f"runs {', '.join(mixed.run_ids)}")
+
+
+def _tokens(one: Any) -> str:
+    text = f"{one.model}: {one.alone_per_s:.0f} tokens/s alone, {one.together_per_s:.0f} beside "
+    text += f"{one.pictures_per_s:.1f} pictures/s"
+    if one.share is None:
+        return text + (f": {one.ratio:.2f}" if one.ratio is not None else "")
+    return (
+        f"{text}, which is {one.share:.2f} of what they leave: {one.ratio:.2f} of it alone, where "
+        f"{1000 * one.cpu_s_per_picture:.1f} ms of CPU a picture on {one.cores} cores leave {one.left:.2f}"
+    )

@@ -133,6 +133,12 @@ def _rates(requests: Sequence[RequestSample], window_s: tuple[float, float], slo
     return {name: estimate.as_json() for name, estimate in found.items()}
 
 
+def rate_of(record: Record, model: str, name: str) -> float:
+    """One of `RATES` of one model's requests, 1/s; 0 where nothing came."""
+    found = _rates([one for one in record.requests if one.model == model], record.window_s, Slo())
+    return float(found[name]["value"] or 0.0)
+
+
 def _tokens(requests: Iterable[RequestSample], window_s: tuple[float, float]) -> Iterator[tuple[float, int]]:
     for one in requests:
         for at_s, count in zip(one.arrival_s, one.arrival_tokens, strict=True):
