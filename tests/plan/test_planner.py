@@ -334,3 +334,24 @@ def test_asking_for_more_never_leaves_more(model, tokens, more, concurrency) -> 
         assert need(tokens, concurrency) <= need(tokens + more, concurrency)
         assert need(tokens, concurrency) <= need(tokens, concurrency + more)
         assert need(tokens, concurrency) < need(tokens, concurrency, instances=2)
+
+
+def test_steps_are_small_where_pictures_wait_for_them() -> None:
+    asked = LlmSpec(model="qwen-7b", quant="awq", concurrency=16)
+    alone, beside = plan_for(asked), plan_for(asked, vision=[VisionSpec()])
+    assert alone.llms[0].max_num_tokens == 2048
+    assert beside.llms[0].max_num_tokens == 512 + 16  # a chunk, and a token of each running sequence
+    assert "528 tokens (qwen-7b, 2048 without pictures)" in explain(beside)
+    own = asked.model_copy(update={"max_num_tokens": 1024})
+    assert plan_for(own, vision=[VisionSpec()]).llms[0].max_num_tokens == 1024
+    whole = asked.model_copy(update={"chunked_context": False})
+    assert plan_for(whole, vision=[VisionSpec()]).llms[0].max_num_tokens == 2048  # the longest prompt
+
+
+def test_pictures_that_come_later_leave_the_steps_and_say_so() -> None:
+    first = plan_for(LlmSpec(model="qwen-7b", quant="awq", concurrency=16))
+    later = plan_for(pinned=first.models, vision=[VisionSpec()])
+    assert later.llms[0].max_num_tokens == 2048
+    (told,) = (finding for finding in later.findings if finding.id == "vision.steps")
+    assert "steps of up to 2048 tokens" in told.message
+    assert "max_num_tokens: 528" in told.remedy

@@ -38,9 +38,17 @@ class KvChoice:
 
 
 def make_draft(
-    source: ModelSource, *, target: Target, gpu: Gpu | None, trtllm_version: str | None
+    source: ModelSource,
+    *,
+    target: Target,
+    gpu: Gpu | None,
+    trtllm_version: str | None,
+    beside_vision: bool = False,
 ) -> tuple[Draft, tuple[Finding, ...]]:
     """The draft of one model, with findings; errors among them mean that it cannot be built.
+
+    Args:
+        beside_vision: vision models share its GPU.
 
     Raises:
         CatalogError: an unknown format or KV type.
@@ -95,6 +103,7 @@ def make_draft(
         vision_tower_bytes=tower_bytes,
         kv_bytes_per_token=kv.bytes_per_token,
         guided=spec.guided and target is Target.ENGINE,
+        beside_vision=beside_vision and not local,
         measured=measured,
     )
     return draft, tuple(findings)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trtbuild.catalog.gpus import find_gpu
 from trtbuild.errors import CatalogError
+from trtbuild.plan.draft import CHUNK_TOKENS
 from trtbuild.plan.ledger import plural
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
 from trtbuild.spec import Target
@@ -95,9 +96,10 @@ def _side_by_side(plan: Plan) -> Iterator[str]:
     """What keeps language and vision models from starving each other, and the alternative."""
     yield "side by side:"
     longest = max(plan.llms, key=lambda llm: llm.max_num_tokens)
+    small = f", {CHUNK_TOKENS} without pictures" if longest.max_num_tokens < CHUNK_TOKENS else ""
     yield (
         f"  a picture waits for one step of a language model at most: {longest.max_num_tokens} tokens "
-        f"({longest.name}); Triton's rate limiter and priorities cannot hold one back"
+        f"({longest.name}{small}); Triton's rate limiter and priorities cannot hold one back"
     )
     compiled = [network.model for vision in plan.visions for network in vision.networks
                 if network.runtime == "tensorrt"]  # fmt: skip

@@ -11,7 +11,7 @@ from trtbuild.errors import PlanError
 from trtbuild.plan import constants
 from trtbuild.plan.advice import advise
 from trtbuild.plan.changes import Trial
-from trtbuild.plan.draft import Draft
+from trtbuild.plan.draft import CHUNK_TOKENS_BESIDE_VISION, Draft
 from trtbuild.plan.drafting import make_draft
 from trtbuild.plan.fit import share
 from trtbuild.plan.ledger import (
@@ -105,7 +105,10 @@ def _plan(
     graphs: Mapping[str, VisionSource],
 ) -> Plan:
     trtllm_version = container.trtllm if container else None
-    drafts, findings = _drafts(spec, target, gpu, weights, gguf_metadata, trtllm_version)
+    beside_vision = bool(spec.vision) or any(isinstance(model, VisionPlan) for model in pinned)
+    drafts, findings = _drafts(
+        spec, target, gpu, weights, gguf_metadata, trtllm_version, beside_vision=beside_vision
+    )
     visions = []
     for entry in spec.vision:
         vision, found = plan_vision(entry, graphs.get(entry.name))
@@ -114,6 +117,8 @@ def _plan(
     new_names = [draft.name for draft in drafts] + [vision.name for vision in visions]
     _refuse_twins(new_names)
     kept = [model for model in pinned if model.name not in new_names]
+    if visions and target is not Target.LOCAL:
+        findings += _long_steps(kept)
     shm_bytes = container.python_shm_bytes if container else constants.PYTHON_SHM_BYTES
 
     reserve = reserve_bytes(memory_bytes)
@@ -163,16 +168,37 @@ def _drafts(
     weights: Mapping[str, WeightsFile],
     gguf_metadata: Mapping[str, Mapping[str, Any]],
     trtllm_version: str | None,
+    *,
+    beside_vision: bool,
 ) -> tuple[list[Draft], list[Finding]]:
     drafts: list[Draft] = []
     findings: list[Finding] = []
     for llm in spec.models:
         name = llm.name or default_name(llm.model)
         source = resolve(llm, weights=weights.get(name), gguf_metadata=gguf_metadata.get(name))
-        draft, found = make_draft(source, target=target, gpu=gpu, trtllm_version=trtllm_version)
+        draft, found = make_draft(
+            source, target=target, gpu=gpu, trtllm_version=trtllm_version, beside_vision=beside_vision
+        )
         drafts.append(draft)
         findings.extend(found)
     return drafts, findings
+
+
+def _long_steps(kept: Sequence[LlmPlan | VisionPlan]) -> list[Finding]:
+    """Language models that were planned before vision models came."""
+    return [
+        Finding(
+            id="vision.steps",
+            severity="info",
+            message=f"{llm.name} keeps its steps of up to {llm.max_num_tokens} tokens, for one of which a "
+            f"picture may wait; planned together they would be of {small}",
+            remedy=f"max_num_tokens: {small} in the spec, where its engine may be built again",
+        )
+        for llm in kept
+        if isinstance(llm, LlmPlan) and llm.chunked_context
+        for small in [CHUNK_TOKENS_BESIDE_VISION + llm.max_batch_size]
+        if llm.max_num_tokens > small
+    ]
 
 
 def _refuse_twins(names: Sequence[str]) -> None:
