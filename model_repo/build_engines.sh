@@ -234,16 +234,16 @@ step "$folder" convert checkpoint gpu ddba6ea63c3fa2ccf84b0fcbd0d04ce1c9441f3d44
 ["config.json", "quantization.kv_cache_quant_algo", null]
 ["config.json", "mapping.tp_size", 1]' \
   python3 /app/tensorrt_llm/examples/models/core/qwen/convert_checkpoint.py --model_dir source --output_dir checkpoint.partial --dtype float16 --tp_size 1
-step "$folder" compile engine gpu a1c70986ba2e3599c5d7e9e8511c9f29ed98c64c30304cd5d68e5b7d1c491b5b \
+step "$folder" compile engine gpu 2dd9b58daa80c9a467627621621a7e31b27cddf980a0bdfb9dd2891e45ee39df \
   source \
   'config.json rank0.engine' \
   '["config.json", "pretrained_config.mapping.tp_size", 1]
 ["config.json", "build_config.max_batch_size", 32]
-["config.json", "build_config.max_num_tokens", 2048]
+["config.json", "build_config.max_num_tokens", 544]
 ["config.json", "build_config.max_seq_len", 2560]
 ["config.json", "build_config.plugin_config.tokens_per_block", 32]
 ["config.json", "build_config.plugin_config.use_paged_context_fmha", true]' \
-  trtllm-build --checkpoint_dir checkpoint --output_dir engine.partial --max_batch_size 32 --max_input_len 2048 --max_seq_len 2560 --max_num_tokens 2048 --max_beam_width 1 --kv_cache_type paged --tokens_per_block 32 --gpt_attention_plugin float16 --gemm_plugin float16 --context_fmha enable --remove_input_padding enable --use_paged_context_fmha enable --use_fp8_context_fmha disable --workers 1 --log_level info --monitor_memory
+  trtllm-build --checkpoint_dir checkpoint --output_dir engine.partial --max_batch_size 32 --max_input_len 2048 --max_seq_len 2560 --max_num_tokens 544 --max_beam_width 1 --kv_cache_type paged --tokens_per_block 32 --gpt_attention_plugin float16 --gemm_plugin float16 --context_fmha enable --remove_input_padding enable --use_paged_context_fmha enable --use_fp8_context_fmha disable --workers 1 --log_level info --monitor_memory
 if [[ $place != print ]]; then
   [[ -s $folder/source/tokenizer.json || -s "$repo"/qwen-7b/1/tokenizer/tokenizer.json ]] ||
     die "qwen-7b: the weights come without tokenizer.json; save a fast tokenizer into $folder/source"
