@@ -32,6 +32,7 @@ An output of config.pbtxt that is none of the front's own is taken from the engi
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
+
+# One text leaves nothing to share among threads: handing it to one takes twice as long as encoding it.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 if TYPE_CHECKING:
     from tritonstream.text import TextAssets, TextError

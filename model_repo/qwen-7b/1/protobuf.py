@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 
 
 class ProtobufError(ValueError):
@@ -13,6 +14,8 @@ class ProtobufError(ValueError):
 
 def varint(value: int) -> bytes:
     """A number, not negative, in groups of 7 bits."""
+    if value < 128:
+        return _ONE_BYTE[value]
     made = bytearray()
     while value > 127:
         made.append(value & 127 | 128)

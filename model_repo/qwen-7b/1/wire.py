@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,7 @@ def request_bytes(model: str, tensors: dict[str, Array], outputs: Iterable[str])
         tensors: by input name, each with the batch dimension 1 in front; bytes objects make a BYTES tensor.
         outputs: names of the outputs that the engine shall send.
     """
-    parts = [bytes_field(1, model.encode())]
-    # the final flag comes with the last tokens or in a message of its own; either way at once
-    flag = bytes_field(1, b"triton_enable_empty_final_response") + bytes_field(2, varint_field(1, 1))
-    parts.append(bytes_field(4, flag))
+    parts = [_request_head(model)]
     contents = []
     for name, array in tensors.items():
         if array.dtype == object:
@@ -49,12 +47,32 @@ def request_bytes(model: str, tensors: dict[str, Array], outputs: Iterable[str])
             raw = b"".join(len(item).to_bytes(4, "little") + item for item in items)
         else:
             datatype, raw = _NAMES[array.dtype], array.tobytes()
-        shape = b"".join(map(varint, array.shape))
-        tensor = bytes_field(1, name.encode()) + bytes_field(2, datatype.encode()) + bytes_field(3, shape)
-        parts.append(bytes_field(5, tensor))
+        parts.append(_input_tensor(name, datatype, array.shape))
         contents.append(bytes_field(7, raw))
-    parts += [bytes_field(6, bytes_field(1, name.encode())) for name in outputs]
-    return b"".join(parts + contents)
+    return b"".join((*parts, _requested_outputs(tuple(outputs)), *contents))
+
+
+# What comes again and again is serialised once: a third of the time from a prompt to its request went there.
+
+
+@lru_cache(maxsize=8)
+def _request_head(model: str) -> bytes:
+    # the final flag comes with the last tokens or in a message of its own; either way at once
+    flag = bytes_field(1, b"triton_enable_empty_final_response") + bytes_field(2, varint_field(1, 1))
+    return bytes_field(1, model.encode()) + bytes_field(4, flag)
+
+
+@lru_cache(maxsize=1024)  # lengths of prompts, times a dozen inputs
+def _input_tensor(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    dims = b"".join(map(varint, shape))
+    return bytes_field(
+        5, bytes_field(1, name.encode()) + bytes_field(2, datatype.encode()) + bytes_field(3, dims)
+    )
+
+
+@lru_cache(maxsize=64)
+def _requested_outputs(names: tuple[str, ...]) -> bytes:
+    return b"".join(bytes_field(6, bytes_field(1, name.encode())) for name in names)
 
 
 @dataclass
