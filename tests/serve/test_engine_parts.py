@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -231,3 +234,19 @@ def test_after_the_last_job_it_steps_on_until_the_gauges_are_right(engine_of: An
 def test_cancelling_what_is_unknown_is_no_error(engine_of: Any) -> None:
     engine = engine_of(ScriptedPipeline())
     assert engine.cancel(99) == []
+
+
+def test_an_engine_lets_the_others_go_first() -> None:
+    """It is nicer than who started it, also where the kernel groups processes by session."""
+    code = (
+        "import os; from pathlib import Path; from trtbuild.serve.local.tensorrtllm.worker import give_way; "
+        "give_way(); group = Path('/proc/self/autogroup'); "
+        "print(os.nice(0), os.getsid(0), os.getpid(), group.read_text() if group.exists() else '')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    nice, session, own, *group = done.stdout.split()
+    assert int(nice) == min(19, os.nice(0) + 5)
+    assert session == own
+    assert not group or group[-1] == "5"
