@@ -1,6 +1,6 @@
 import pytest
 
-from trtbuild.catalog.gpus import all_gpus, find_gpu, unlisted_gpu
+from trtbuild.catalog.gpus import all_gpus, find_gpu, mig_slices, unlisted_gpu
 from trtbuild.errors import CatalogError
 
 GIB = 1 << 30
@@ -82,3 +82,25 @@ def test_a_card_that_is_not_listed_is_planned_by_what_nvidia_smi_says() -> None:
     card = unlisted_gpu(name="NVIDIA Foo 32GB", nvidia_smi_bytes=32_768 * MIB, sm="12.0")
     assert card.memory_bytes == int(32_768 * MIB * 0.98)
     assert card.capability == 12.0
+
+
+@pytest.mark.parametrize(
+    "written", ["A100-SXM-80GB:3g", "a100-sxm-80g 3g", "NVIDIA A100-SXM4-80GB MIG 3g.40gb"]
+)
+def test_a_mig_slice_is_a_gpu_of_its_own(written: str) -> None:
+    found = find_gpu(written).gpu
+    assert (found.name, found.sm, found.mig_max, found.nvlink_gbs) == ("A100-SXM-80GB:3g", "8.0", 0, None)
+    # 3 of 7 slices of 312 TFLOPS, half of 2,039 GB/s; nvidia-smi shows 39.25 GiB (MIG User Guide)
+    assert found.fp16_tflops == pytest.approx(133.7, abs=0.1)
+    assert found.mem_bw_gbs == pytest.approx(1019.5)
+    assert 0.94 * 39.25 < found.memory_bytes / GIB <= 39.25
+    assert find_gpu(found.name).gpu == found
+
+
+def test_slices_that_a_gpu_has_not_are_refused() -> None:
+    with pytest.raises(CatalogError, match="L4 has no MIG slice 1g"):
+        find_gpu("l4:1g")
+    with pytest.raises(CatalogError, match="no MIG slice 5g") as error:
+        find_gpu("h100-sxm:5g")
+    assert "H100-SXM:4g" in error.value.remedies[0]
+    assert mig_slices(find_gpu("a30").gpu) == (1, 2)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.plans import detector_plan, llm_plan, plan_of
 
+from trtbuild.catalog.gpus import find_gpu
+from trtbuild.catalog.versions import find_container
 from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import PlanError
 from trtbuild.plan.explain import explain
 from trtbuild.plan.graph import GraphFacts
+from trtbuild.plan.model import LedgerItem
+from trtbuild.plan.planner import make_plan
 from trtbuild.plan.vision import VisionSource, plan_vision
 from trtbuild.repository.vision_tensors import answer_tensors
-from trtbuild.spec import PostprocessSpec, PreprocessSpec, Task, VisionSpec
+from trtbuild.spec import DeploymentSpec, PostprocessSpec, PreprocessSpec, Target, Task, VisionSpec
 
 Outputs = dict[str, tuple[int, ...]]
 
@@ -217,10 +222,43 @@ def test_workspace_grows_with_the_batch() -> None:
     )
 
 
+def test_masks_in_the_size_of_the_picture_are_in_the_account() -> None:
+    pixels = 20_000_000
+    classes = plan(facts({"out": (21, 80, 80)}), max_picture_pixels=pixels)[0].stages[-1]
+    things = plan(facts({"a": (116, 8400), "b": (32, 160, 160)}), max_picture_pixels=pixels)[0].stages[-1]
+    boxes = plan(facts({"a": (84, 8400)}), max_picture_pixels=pixels)[0].stages[-1]
+    assert classes.scratch_bytes > 5 * pixels
+    assert things.scratch_bytes > 13 * pixels
+    assert boxes.scratch_bytes < 5 * pixels
+    assert classes.shm_bytes > 32 << 20  # answers hold the files
+
+
 def test_the_plan_says_how_both_kinds_live_side_by_side() -> None:
     both = plan_of(llm_plan(), detector_plan())
     assert "a picture waits for one step of a language model at most: 2048 tokens (qwen-7b)" in explain(both)
     assert "MIG" not in explain(both)  # an L4 has none
     large = both.model_copy(update={"gpu": both.gpu.model_copy(update={"name": "A100-SXM-80GB"})})
-    assert "or MIG: A100-SXM-80GB splits into up to 7 slices" in explain(large)
+    assert "language models on A100-SXM-80GB:4g" in explain(large)
+    assert "pictures on A100-SXM-80GB:3g" in explain(large)
+    small = both.model_copy(update={"gpu": both.gpu.model_copy(update={"name": "A100-SXM-40GB"})})
+    weights = LedgerItem(item="weights", bytes=20 << 30, why="", model="qwen-7b")
+    assert "no MIG: A100-SXM-40GB:4g has" in explain(small.model_copy(update={"ledger": (weights,)}))
     assert "side by side" not in explain(plan_of(detector_plan()))
+
+
+def test_fp8_needs_a_gpu_that_has_it(tmp_path: Path) -> None:
+    entry = VisionSpec(name="model", model="model.onnx", precision="fp8", calibration=tmp_path)
+    source = VisionSource(entry, facts({"logits": (1000,)}))
+    found = {}
+    for gpu in ("A10", "L4"):
+        made = make_plan(
+            DeploymentSpec(vision=(entry,)), target=Target.ENGINE, target_reason="asked",
+            gpu=find_gpu(gpu).gpu, container=find_container("25.10"), graphs={"model": source},
+        )  # fmt: skip
+        found[gpu] = [finding.id for finding in made.errors]
+    assert found == {"A10": ["vision.fp8"], "L4": []}
+
+
+def test_what_several_networks_cannot_take_is_refused() -> None:
+    with pytest.raises(PlanError, match="runtime and precision cannot be given to ocr"):
+        plan_vision(VisionSpec(runtime="tensorrt", precision="fp16"))

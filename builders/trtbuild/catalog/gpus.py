@@ -20,6 +20,11 @@ DRIVER_RESERVE = 0.02
 # Where nothing was read: nominal memory less 3 % (GH200-96GB: 1.6 %).
 NOMINAL_RESERVE = 0.03
 
+# MIG: slices of the chip → eighths of its memory (NVIDIA's MIG User Guide, "Supported MIG Profiles").
+_MEMORY_EIGHTHS = {7: {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}, 4: {1: 2, 2: 4, 4: 8}}
+# Memory of a slice below its share of the whole: 9.50 GiB of 79.25 / 8 on an A100-80GB (1g.10gb), rounded up.
+MIG_RESERVE = 0.05
+_SLICE = re.compile(r"(?:[:\s]|\bmig\s)\s*(\d)g(?:\.\d+gb)?$", re.IGNORECASE)
 _BRANDS = re.compile(r"nvidia|geforce|tesla|quadro")
 
 
@@ -81,11 +86,16 @@ def all_gpus() -> tuple[Gpu, ...]:
 def find_gpu(name: str) -> GpuMatch:
     """The GPU that ``name`` means, without regard to case, dashes, spaces, brand words or a trailing B or GB.
 
-    A name without its form factor takes the SXM row and says so.
+    A name without its form factor takes the SXM row and says so. ``NAME:3g`` is a MIG slice, as is the name
+    that nvidia-smi gives it (``… MIG 3g.40gb``).
 
     Raises:
-        CatalogError: an unknown name (with the nearest ones) or one that several GPUs share.
+        CatalogError: an unknown name (with the nearest ones), one that several GPUs share, or a slice that
+            the GPU has not.
     """
+    if found := _SLICE.search(name):
+        whole = find_gpu(re.sub(r"[:\s]+(mig)?$", "", name[: found.start()], flags=re.IGNORECASE))
+        return GpuMatch(mig_slice(whole.gpu, int(found[1])), whole.note)
     key = _squeeze(name)
     exact, loose = _index()
     if key in exact:
@@ -106,6 +116,42 @@ def find_gpu(name: str) -> GpuMatch:
     remedies = ["did you mean " + ", ".join(list(names)[:5]) + "?"] if names else []
     raise CatalogError(
         f"no GPU in the catalogue is called {name!r}", *remedies, "`trtbuild gpus` lists the catalogue"
+    )
+
+
+def mig_slices(gpu: Gpu) -> tuple[int, ...]:
+    """Sizes of MIG slices that the GPU can be split into, the whole left out."""
+    sizes = _MEMORY_EIGHTHS.get(gpu.mig_max, {})
+    return tuple(size for size in sizes if size < gpu.mig_max)
+
+
+def mig_slice(gpu: Gpu, size: int) -> Gpu:
+    """A MIG slice as a GPU of its own: its share of arithmetic and memory; slices have no peer access.
+
+    Raises:
+        CatalogError: the GPU has no such slice.
+    """
+    sizes = mig_slices(gpu)
+    if size not in sizes:
+        have = ", ".join(f"{gpu.name}:{one}g" for one in sizes)
+        raise CatalogError(
+            f"{gpu.name} has no MIG slice {size}g", have or f"it cannot be split: --gpu {gpu.name}"
+        )
+    memory, chip = _MEMORY_EIGHTHS[gpu.mig_max][size] / 8, size / gpu.mig_max
+    rates = {key: getattr(gpu, key) for key in ("fp16_tflops", "fp8_tflops", "int8_tops", "fp4_tflops")}
+    return gpu.model_copy(
+        update={
+            "name": f"{gpu.name}:{size}g",
+            "aliases": (),
+            "memory_gb": round(gpu.memory_gb * memory),
+            "nvidia_smi_mib": None,
+            "usable_gib": gpu.memory_bytes / _GIB * memory * (1 - MIG_RESERVE),
+            "mem_bw_gbs": gpu.mem_bw_gbs and gpu.mem_bw_gbs * memory,
+            **{key: rate and rate * chip for key, rate in rates.items()},
+            "mig_max": 0,
+            "nvlink_gbs": None,
+            "unverified": (*gpu.unverified, "usable_gib"),
+        }
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtbuild.catalog.gpus import find_gpu
+from trtbuild.catalog.gpus import find_gpu, mig_slice, mig_slices
 from trtbuild.errors import CatalogError
+from trtbuild.plan.constants import RESERVE_SHARE, SERVER_PROCESS_BYTES
 from trtbuild.plan.draft import CHUNK_TOKENS
 from trtbuild.plan.ledger import plural
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
@@ -107,19 +108,38 @@ def _side_by_side(plan: Plan) -> Iterator[str]:
         yield f"  CUDA priority: the kernels of {', '.join(compiled)} go first"
     decoders = sum(stage.instances for vision in plan.visions for stage in vision.stages)
     yield f"  {plural(decoders, 'process', 'es')} decode and post-process on the CPU, without a CUDA context"
-    slices = _mig_slices(plan)
-    if slices:
-        yield (
-            f"  or MIG: {plan.gpu.name} splits into up to {slices} slices, which share nothing; a process "
-            "sees one, so that is a server a slice, and clients choose by address"
-        )
+    yield from _mig(plan)
 
 
-def _mig_slices(plan: Plan) -> int:
+def _mig(plan: Plan) -> Iterator[str]:
+    """Two slices instead of one shared GPU, where it can be split, and whether that holds the models."""
     try:
-        return find_gpu(plan.gpu.name).gpu.mig_max
+        gpu = find_gpu(plan.gpu.name).gpu
     except CatalogError:
-        return 0
+        return
+    sizes = mig_slices(gpu)
+    if not sizes or any(llm.tp > 1 for llm in plan.llms):
+        return
+    large = mig_slice(gpu, sizes[-1])
+    small = mig_slice(gpu, gpu.mig_max - sizes[-1])
+    owners = {model.name for model in plan.models}
+    pictures = {vision.name for vision in plan.visions}
+    fixed = sum(item.bytes for item in plan.ledger
+                if item.model not in pictures and "KV pool" not in item.item
+                and (item.model in owners or item.item != "reserve"))  # fmt: skip
+    needed = SERVER_PROCESS_BYTES + sum(item.bytes for item in plan.ledger if item.model in pictures)
+    room = int(large.memory_bytes * (1 - RESERVE_SHARE)) - fixed
+    sequence = max(llm.kv_bytes_per_token * llm.max_seq_len for llm in plan.llms)
+    free = int(small.memory_bytes * (1 - RESERVE_SHARE)) - needed
+    if room < sequence or free < 0:
+        tight, missing = (large, sequence - room) if room < sequence else (small, -free)
+        yield f"  no MIG: {tight.name} has {_gib(missing)} too little for its part"
+        return
+    yield (
+        f"  or MIG, whose slices share nothing: language models on {large.name} ({_gib(room)} for KV), "
+        f"pictures on {small.name}; a process sees one slice, so there are two repositories (--gpu "
+        f"{large.name}, --gpu {small.name}) and servers (TRTBUILD_GPUS=MIG-…); clients choose by address"
+    )
 
 
 def _verdict(plan: Plan) -> Iterator[str]:

@@ -27,6 +27,8 @@ from trtbuild.plan.sources import WeightsFile, default_name, resolve
 from trtbuild.plan.vision import VisionSource, plan_vision
 from trtbuild.spec import DeploymentSpec, Target
 
+_FP8_CAPABILITY = 8.9  # TensorRT's support matrix, "Hardware and Precision"
+
 
 def make_plan(
     spec: DeploymentSpec,
@@ -114,6 +116,11 @@ def _plan(
         vision, found = plan_vision(entry, graphs.get(entry.name))
         visions.append(vision)
         findings += found
+        if gpu is not None and entry.precision == "fp8" and gpu.capability < _FP8_CAPABILITY:
+            message = f"{entry.name}: {gpu.name} has compute capability {gpu.sm}, and fp8 begins at 8.9 (Ada)"
+            findings.append(
+                Finding(id="vision.fp8", severity="error", message=message, remedy="precision: int8 or fp16")
+            )
     new_names = [draft.name for draft in drafts] + [vision.name for vision in visions]
     _refuse_twins(new_names)
     kept = [model for model in pinned if model.name not in new_names]

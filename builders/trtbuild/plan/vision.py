@@ -20,6 +20,7 @@ _MIB = 1 << 20
 _BYTES = {"FP64": 8, "INT64": 8, "UINT64": 8, "FP16": 2, "BF16": 2, "INT16": 2, "UINT16": 2, "INT8": 1,
           "UINT8": 1, "BOOL": 1}  # fmt: skip
 _DETR_CLASSES = 92
+_OF_ONE_NETWORK = ("runtime", "precision", "calibration", "labels", "postprocess")
 _ANSWER_ROWS = 1000  # taken for a free dimension of an output
 
 
@@ -54,6 +55,13 @@ def plan_vision(spec: VisionSpec, source: VisionSource | None = None) -> tuple[V
 
 
 def _chain(spec: VisionSpec, row: PipelineRow) -> VisionPlan:
+    given = [key for key in _OF_ONE_NETWORK if getattr(spec, key) != VisionSpec.model_fields[key].default]
+    if given:
+        raise PlanError(
+            f"{spec.name}: {' and '.join(given)} cannot be given to {spec.pipeline}, a pipeline of "
+            f"{len(row.networks)} networks",
+            f"leave {'them' if len(given) > 1 else 'it'} out",
+        )
     networks = tuple(_network(network, spec) for network in row.networks)
     pixels = spec.max_picture_pixels or row.front.max_picture_pixels
     front = StagePlan(
@@ -182,14 +190,18 @@ def _stages(
     )
     if reading.task is Task.RAW:
         return (before,)
+    whole = reading.task is Task.SEGMENTATION
+    each = constants.THING_MASK_BYTES_PER_PIXEL if reading.head else constants.CLASS_MASK_BYTES_PER_PIXEL
+    masks = each * pixels if whole else 0
+    encoded = constants.ENCODED_PICTURES_BYTES if whole else 0
     after = StagePlan(
         role="postprocess",
         model=f"{spec.name}_postprocess",
         instances=1,
         max_batch_size=batch,
         host_bytes=constants.VISION_STAGE_HOST_BYTES,
-        scratch_bytes=_rounded(4 * answers),
-        shm_bytes=_rounded(2 * answers),
+        scratch_bytes=_rounded(4 * answers) + masks,
+        shm_bytes=_rounded(2 * answers + encoded),
     )
     return (before, after)
 

@@ -50,8 +50,8 @@ def class_png(classes: Any, geometry: Any, settings: Settings) -> bytes:
     columns = _places(round(width), scale_x, shift_x, settings.width, classes.shape[1])
     full = np.full((len(rows), len(columns)), void, kind)
     seen_rows, seen_columns = rows >= 0, columns >= 0
-    inner = classes[rows[seen_rows]][:, columns[seen_columns]].astype(kind)
-    full[np.ix_(seen_rows, seen_columns)] = inner
+    # A byte or two a pixel: of 64-bit classes it would be eight.
+    full[np.ix_(seen_rows, seen_columns)] = classes.astype(kind)[rows[seen_rows]][:, columns[seen_columns]]
     return _png(Image.fromarray(full))
 
 
@@ -77,7 +77,7 @@ def instance_png(prototypes: Any, weights: Any, corners: Any, box: Any, settings
     low, high = (max(0.0, left * x), max(0.0, top * y)), (min(columns, right * x), min(rows, bottom * y))
     size = pixel_size(box)
     enlarged = Image.fromarray(scores).resize(size, Image.Resampling.BILINEAR, box=(*low, *high))
-    return _png(Image.fromarray(np.where(np.asarray(enlarged) > 0, 255, 0).astype(np.uint8)))
+    return _png(Image.fromarray((np.asarray(enlarged) > 0).astype(np.uint8) * np.uint8(255)))
 
 
 def pixel_size(box: Any) -> tuple[int, int]:
