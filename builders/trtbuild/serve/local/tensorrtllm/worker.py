@@ -23,7 +23,7 @@ from .settings import Settings
 
 # What carries tokens and pictures goes first, the engine takes what is left of the CPU. On two cores, beside
 # SmolLM2-135M with eight users, a classifier's P99 at 10 pictures/s was 4.9 times its own alone with this
-# only, and 0.9 times with the group below, at 121 and 163 tokens/s.
+# only, and 1.05 times with the group below, at 121 and 156 tokens/s.
 _NICE = 5
 # Where the kernel groups processes by session (sched_autogroup), nice counts inside a group alone, and what
 # wakes up waits behind the engine's threads of its own group. So the engine has a group, as nice as itself.
