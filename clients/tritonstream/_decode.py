@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from . import _tensors
 from ._answers import Answer, IdAnswer
@@ -38,6 +39,7 @@ class Decoder:
         want_ids: the caller asked for ids.
         max_tokens: what was asked for, if anything.
         prompt_tokens: length of the prompt, where the client knows it.
+        checked: the last response will bring a checksum of the text.
 
     Attributes:
         final: nothing more is to come: the server said so, or the client ended it.
@@ -58,6 +60,7 @@ class Decoder:
         want_ids: bool = False,
         max_tokens: int | None = None,
         prompt_tokens: int | None = None,
+        checked: bool = False,
     ) -> None:
         self._id = request_id
         self._make = make
@@ -65,10 +68,13 @@ class Decoder:
         self._engine = engine
         self._want_ids = want_ids or engine
         self._max_tokens = max_tokens
+        self._checked = checked
         self._prompt_tokens = prompt_tokens
         self._answers: dict[int, Answer] = {}
         self._usage: dict[str, dict[int, int]] = {"num_input_tokens": {}, "num_output_tokens": {}}
         self._responses = 0
+        self._crc32 = 0  # of the text's bytes as they came
+        self._crc32_told: int | None = None
         self._plain = self._answer(0).feed if plain else None
         self._stencil = TextStencil() if plain else None
         self.server_ns: dict[str, int] = {}
@@ -82,6 +88,7 @@ class Decoder:
         if raw is None:
             return None
         self._responses += 1
+        self._crc32 = crc32(raw, self._crc32)
         return self._plain(raw)  # type: ignore[misc]
 
     def learn(self, data: bytes, response: Message) -> None:
@@ -118,8 +125,8 @@ class Decoder:
         Args:
             reason: why it ended where neither the server nor the answer says, such as ``cancelled``.
         """
-        if reason is None and self.final and 1 < self._n != len(self._answers):
-            raise ProtocolError(f"{self._n} answers were asked for and {len(self._answers)} came")
+        if reason is None:
+            self._check_whole()
         events: list[Event] = []
         for index in range(max(1, len(self._answers))):
             answer = self._answer(index)
@@ -129,6 +136,24 @@ class Decoder:
             events.append(Finish(answer.reason or reason or self._infer(answer), index))
         events.append(self._count())
         return events
+
+    def _check_whole(self) -> None:
+        """Raises ProtocolError where the responses show that some were lost, doubled or changed places."""
+        if self.final and 1 < self._n != len(self._answers):
+            raise ProtocolError(f"{self._n} answers were asked for and {len(self._answers)} came")
+        if self._crc32_told is None:
+            if self._checked and not self.final:
+                raise ProtocolError("the stream ended and its last response did not come")
+        elif self._crc32_told != self._crc32:
+            raise ProtocolError(
+                "the text that came has not the checksum of the text that was sent: "
+                "a response was lost, doubled, or changed its place"
+            )
+        most = max((answer.tokens for answer in self._answers.values()), default=0)
+        if self._max_tokens is not None and most > self._max_tokens:
+            raise ProtocolError(
+                f"{most} tokens came where {self._max_tokens} were allowed: some were doubled"
+            )
 
     def discard(self) -> None:
         """Nothing is held; see ``_task.Reader``."""
@@ -168,6 +193,7 @@ class Decoder:
             raise ProtocolError(f"text_output is {output.datatype}, not text (BYTES)")
         self._responses += 1
         for offset, data in enumerate(_tensors.unpack_bytes(raw)):
+            self._crc32 = crc32(data, self._crc32)
             answer = self._answer(first + offset)
             text = answer.feed(data) if data else ""
             if text:
@@ -210,6 +236,8 @@ class Decoder:
                     reason = word.decode("utf-8", "replace").lower()
                     if reason not in _RUNNING:
                         self._answer(first + offset).reason = _REASONS.get(reason, "unknown")
+            elif name == "text_crc32":
+                self._crc32_told = int(_tensors.unpack(output.datatype, raw)[0])
             elif name in self._usage:
                 self._usage[name][first] = sum(_tensors.unpack(output.datatype, raw))
             elif name.endswith("_time_ns"):

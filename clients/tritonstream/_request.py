@@ -274,7 +274,7 @@ _FLAGS: Final = (
     "return_num_input_tokens",
     "return_num_output_tokens",
 )
-_OUTPUTS: Final = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens")
+_OUTPUTS: Final = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens", "text_crc32")
 
 
 def _stencil(model: ModelDescription, stream: bool) -> Builder:
@@ -355,6 +355,7 @@ def _decoder(
         want_ids=bool(wish.params.get("token_ids")),
         max_tokens=wish.params.get("max_tokens"),
         prompt_tokens=None if input_ids is None else len(input_ids),
+        checked=model.kind is ModelKind.FRONT and "text_crc32" in model.outputs,
     )
 
 

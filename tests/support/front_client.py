@@ -12,6 +12,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 USUAL = ("text_output", "finish_reason", "num_input_tokens", "num_output_tokens")
 _TYPES = {bool: ("BOOL", np.bool_), int: ("INT32", np.int32), float: ("FP32", np.float32)}
+_DTYPES = {"INT32": np.int32, "UINT32": np.uint32, "FP32": np.float32}
 _UINT64 = ("seed", "lora_task_id")
 
 
@@ -51,7 +52,7 @@ def read(message: service_pb2.ModelStreamInferResponse) -> dict[str, Any]:
                 values.append(raw[4:size].decode("utf-8"))
                 raw = raw[size:]
         else:
-            values = np.frombuffer(raw, {"INT32": np.int32, "FP32": np.float32}[output.datatype]).tolist()
+            values = np.frombuffer(raw, _DTYPES[output.datatype]).tolist()
         made[output.name] = values[0] if len(values) == 1 and output.name != "token_ids" else values
     return made
 

@@ -7,12 +7,13 @@ import json
 import random
 import time
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.support.front_client import FrontClient, ask, read, request
+from tests.support.front_client import USUAL, FrontClient, ask, read, request
 from tests.support.real_tokenizers import tokenizer, tokenizer_spec
 
 from trtbuild.measure.instant_repository import write_instant_repository
@@ -70,8 +71,10 @@ def _ids(text: str) -> list[int]:
 def test_a_stream_is_the_text_and_ends_once(running: Running) -> None:
     text = "Grüße 👨‍👩‍👧 你好 "
     count = len(_ids(text))
-    responses = running.ask(text_input=text, max_tokens=2 * count, stream=True)
+    outputs = (*USUAL, "text_crc32")
+    responses = running.ask(outputs=outputs, text_input=text, max_tokens=2 * count, stream=True)
     assert "".join(response.get("text_output", "") for response in responses) == text * 2
+    assert responses[-1]["text_crc32"] == zlib.crc32((text * 2).encode())
     assert [response["final"] for response in responses] == [False] * (len(responses) - 1) + [True]
     assert all(response["text_output"] for response in responses[:-1])
     assert all("finish_reason" not in response for response in responses[:-1])

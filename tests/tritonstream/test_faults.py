@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import time
 from collections.abc import Iterator
@@ -181,8 +182,37 @@ def test_responses_that_cannot_be_right_are_not_believed(
     assert len(pieces) < len(WORDS) or fault.kind in ("late", "duplicate")
 
 
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [*itertools.product(("lose", "duplicate"), range(4)), *(("reorder", at) for at in range(3))],
+)
+def test_a_fronts_responses_are_all_there_once_and_in_order(run: Any, serve: Any, kind: Any, at: int) -> None:
+    server = serve(llm=FakeModel(reply=WORDS, faults=[Fault(kind, at, times=1)]))
+
+    async def body(client: Any) -> None:
+        with pytest.raises(ProtocolError) as caught:
+            await client.generate("llm", "x", retry=ONCE)
+        assert caught.value.partial is not None
+        assert (await client.generate("llm", "x")).text == "abcd"
+        assert (await client.generate("llm", "x", n=3)).choices[2].text == "abcd"
+
+    run(body, server.url)
+
+
+def test_more_tokens_than_were_allowed_were_doubled(run: Any, serve: Any) -> None:
+    engine = FakeModel(kind=ModelKind.ENGINE, reply=[5, 6, 7, 8], faults=[Fault("duplicate", 1)])
+    server = serve(engine=engine)
+
+    async def body(client: Any) -> None:
+        with pytest.raises(ProtocolError, match="5 tokens came where 4 were allowed"):
+            await client.generate("engine", [1], max_tokens=4, retry=ONCE)
+
+    run(body, server.url)
+
+
 def test_lost_and_doubled_tokens_are_noticed_where_ids_are_asked_for(run: Any, serve: Any) -> None:
-    server = serve(llm=FakeModel(reply=WORDS, faults=[Fault("duplicate", 1, times=1)]))
+    fault, without = Fault("duplicate", 1, times=1), frozenset({"text_crc32"})
+    server = serve(llm=FakeModel(reply=WORDS, faults=[fault], without=without))
 
     async def body(client: Any) -> None:
         with pytest.raises(ProtocolError, match="counts 4 tokens and sent 5"):

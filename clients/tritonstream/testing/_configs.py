@@ -46,7 +46,7 @@ _INPUTS: Final = {
 }
 _OUTPUTS: Final = {
     ModelKind.FRONT: "text_output:STRING token_ids:INT32:-1 finish_reason:STRING num_input_tokens:INT32 "
-    "num_output_tokens:INT32 " + _COUNTS,
+    "num_output_tokens:INT32 text_crc32:UINT32 " + _COUNTS,
     ModelKind.ENSEMBLE: "text_output:STRING:-1 " + _COUNTS,
     ModelKind.BLS: "text_output:STRING:-1 " + _COUNTS,
     ModelKind.LLMAPI: "text_output:STRING:-1 finish_reason:STRING:-1 stop_reason:STRING:-1 "
@@ -68,7 +68,8 @@ def config_of(name: str, model: FakeModel) -> Any:
         if spec.split(":")[0].rstrip("!") not in model.without:
             _add(config.input, spec, optional=not spec.endswith("!"))
     for spec in _OUTPUTS.get(model.kind, outputs).split():
-        _add(config.output, spec)
+        if spec.split(":")[0] not in model.without:
+            _add(config.output, spec)
     config.model_transaction_policy.decoupled = model.decoupled
     for key, value in model.parameters.items():
         config.parameters[key].string_value = value

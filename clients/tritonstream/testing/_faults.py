@@ -11,7 +11,7 @@ from .._proto import grpc
 from ..errors import UsageError
 
 Kind = Literal[
-    "drop", "die", "stall", "error", "no_final", "linger", "open_end", "duplicate", "reorder",
+    "drop", "die", "stall", "error", "no_final", "linger", "open_end", "lose", "duplicate", "reorder",
     "foreign_id", "late", "wrong_dtype", "cut",
 ]  # fmt: skip
 
@@ -29,6 +29,7 @@ class Fault:
         no_final: the stream ends without a final flag.
         linger: as no_final, and the stream stays open.
         open_end: there is a final flag, and the stream stays open.
+        lose: this response is not sent.
         duplicate: this response is sent twice.
         reorder: this response and the next one change places.
         foreign_id: this response carries another request's id.
@@ -78,6 +79,8 @@ def spoiled(fault: Fault | None, number: int, response: Any) -> list[Any]:
     """What is sent in place of the response with this number."""
     if fault is None or fault.at != number:
         return [response]
+    if fault.kind == "lose":
+        return []
     if fault.kind == "duplicate":
         return [response, response]
     if fault.kind == "foreign_id":

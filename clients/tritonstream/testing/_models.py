@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from .. import _checks, _tensors
 from ..models import ModelKind
@@ -37,7 +38,7 @@ class FakeModel:
         instances: in its config.
         steps: models of an ensemble.
         parameters: string parameters in its config.
-        without: inputs that its config lacks.
+        without: inputs and outputs that its config lacks.
         several: the pieces are so many whole answers, given in one response.
         finish: finish reason to tell; default by what happened.
         compute: of a model of tensors or pictures: arrays by name → arrays by name.
@@ -123,7 +124,7 @@ class FakeModel:
             if several > 1:
                 put(response, "sequence_index", "INT32", [1, 1], _tensors.pack("", "INT32", [index]))
             if last or (number == len(turns) - 1 and self.kind is ModelKind.LLMAPI):
-                self._finish(response, inputs)
+                self._finish(request, response, inputs)
             if self.decoupled:
                 response.parameters["triton_final_response"].bool_param = last
             yield response
@@ -131,7 +132,7 @@ class FakeModel:
             response = new_response(request)
             response.parameters["triton_final_response"].bool_param = True
             if not pieces:
-                self._finish(response, inputs)
+                self._finish(request, response, inputs)
             yield response
 
     def _several(self, request: Any, pieces: Sequence[Piece]) -> Any:
@@ -145,6 +146,7 @@ class FakeModel:
             _tensors.pack_bytes([p if isinstance(p, bytes) else str(p).encode() for p in pieces]),
         )
         put(response, "finish_reason", "BYTES", [1, count], _tensors.pack_bytes([b"stop"] * count))
+        _put_crc32(request, response, pieces)
         response.parameters["triton_final_response"].bool_param = True
         return response
 
@@ -165,7 +167,7 @@ class FakeModel:
             if any(output.name == "token_ids" for output in request.outputs):
                 put(response, "token_ids", "INT32", [1, 1], _tensors.pack("token_ids", "INT32", [len(data)]))
 
-    def _finish(self, response: Any, inputs: Mapping[str, Any]) -> None:
+    def _finish(self, request: Any, response: Any, inputs: Mapping[str, Any]) -> None:
         """What the last response tells besides."""
         if self.kind not in (ModelKind.FRONT, ModelKind.LLMAPI):
             return
@@ -180,6 +182,16 @@ class FakeModel:
                 ("num_output_tokens", len(pieces)),
             ):
                 put(response, name, "INT32", [1, 1], _tensors.pack(name, "INT32", [count]))
+            _put_crc32(request, response, [_joined(pieces)])
+
+
+def _put_crc32(request: Any, response: Any, texts: Sequence[Piece]) -> None:
+    """The checksum of all text, where the request names it."""
+    if any(output.name == "text_crc32" for output in request.outputs):
+        total = 0
+        for text in texts:
+            total = crc32(text if isinstance(text, bytes) else str(text or "").encode(), total)
+        put(response, "text_crc32", "UINT32", [1, 1], _tensors.pack("text_crc32", "UINT32", [total]))
 
 
 def read_inputs(request: Any, raws: Sequence[bytes]) -> dict[str, Any]:
