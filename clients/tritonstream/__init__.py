@@ -17,6 +17,7 @@ from ._params import GenerateParams, Guide, InferParams
 from .errors import (
     AccessDenied,
     BetweenTokensTimeout,
+    BrokenCharacters,
     ClosedError,
     ConnectError,
     ConnectionLost,
@@ -53,7 +54,7 @@ from .events import (
     Usage,
 )
 from .hooks import Hooks, RequestInfo
-from .models import Cancel, CancelHow, ModelDescription, ModelKind, TensorSpec
+from .models import Cancel, CancelHow, Characters, ModelDescription, ModelKind, TensorSpec
 from .ocr import OcrLine, OcrResult
 from .options import ClientOptions, Degrade, Keepalive, Retry, Timeouts, Tls
 from .vision import Classification, ClassScore, Detection, Detections, Embedding, Segmentation
@@ -82,8 +83,10 @@ __all__ = [
     "AsyncClient",
     "AsyncStream",
     "BetweenTokensTimeout",
+    "BrokenCharacters",
     "Cancel",
     "CancelHow",
+    "Characters",
     "Choice",
     "ClassScore",
     "Classification",

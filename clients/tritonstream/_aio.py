@@ -60,7 +60,9 @@ class AsyncClient(AioVision):
 
     async def generate(self, model: str, prompt: Prompt, **params: Unpack[GenerateParams]) -> Completion:
         """See ``Client.generate``."""
-        async with self.stream(model, prompt, **params) as stream:
+        async with AsyncStream(
+            self, self._core.generation(model, prompt, None, params, at_once=True)
+        ) as stream:
             return await stream.result()
 
     @overload
@@ -99,7 +101,7 @@ class AsyncClient(AioVision):
     ) -> Completion | AsyncStream:
         """See ``Client.chat``."""
         reader = AsyncStream(
-            self, self._core.generation(model, None, messages, params, tools, client_template)
+            self, self._core.generation(model, None, messages, params, tools, client_template, not stream)
         )
         if stream:
             return reader

@@ -6,7 +6,6 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from typing import Any
 
 from . import errors
@@ -109,7 +108,7 @@ class AioBase:
                 metadata = await self._ask_quietly(call, "ServerMetadata", {})
                 version = () if metadata is None else parse_version(metadata.version)
                 described: ModelDescription = done.value
-                return replace(described, server_version=version)
+                return described.with_version(version)
 
     async def _ask_quietly(self, call: Call, method: str, fields: Mapping[str, str]) -> Message:
         """The answer to a question about the server, or None if there is none in time."""

@@ -135,7 +135,7 @@ class AsyncStream(StreamBase):
         self._transport = transport = client._transport(call.attempt())
         client._streams.add(self)
         self._connected = await transport.connect(call.connect_s(time.monotonic()))
-        model = await client._describe(call.model, transport, call)
+        model = client._core.route(await client._describe(call.model, transport, call), call.task)
         if client._core.must_load(model, call.task):  # takes a while, so not in the loop's thread
             await asyncio.to_thread(client._core.codec, model, call.task)
         sending = call.begin(model, client._core.codec(model, call.task), time.monotonic())

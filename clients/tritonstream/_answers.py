@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import ProtocolError
+from .errors import BrokenCharacters, ProtocolError
 from .events import FinishReason
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Answer:
         self.reason: FinishReason | None = None
         self.tokens = 0
         self.stopped = False
-        self._decode = _utf8("replace").decode
+        self._decode: Callable[..., str] = _utf8("replace").decode
         self._matcher = _matcher(stops)
         self.feed: Callable[[bytes], str] = self._decode if self._matcher is None else self._match
 
@@ -53,6 +54,29 @@ class Answer:
         text = matcher.feed(text)
         if matcher.matched is not None:
             self.reason, self.stopped = "stop", True
+        return text
+
+
+class ChunkAnswer(Answer):
+    """Text of a model that decodes each response by itself; says when that broke a character."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, index: int, stops: Sequence[str] = ()) -> None:
+        super().__init__(index, stops)
+        self._inner, self._decode = self._decode, self._told
+        if self._matcher is None:
+            self.feed = self._told
+
+    def _told(self, data: bytes, final: bool = False) -> str:
+        text = self._inner(data, final)
+        if "\ufffd" in text:
+            warnings.warn(
+                "the model decodes each response by itself and broke a character: it came as U+FFFD; "
+                "give the client tokenizer=FOLDER, or ask for the whole answer by generate()",
+                BrokenCharacters,
+                stacklevel=2,
+            )
         return text
 
 

@@ -20,7 +20,7 @@ from ._shm import Regions
 from ._task import Task
 from ._wish import Messages, Prompt, Wish
 from .hooks import Hooks, with_tracing
-from .models import ModelDescription
+from .models import Characters, ModelDescription
 from .options import Degrade, Folder, Keepalive, Retry, Timeouts, Tls
 
 DEFAULT_URL = "127.0.0.1:8001"
@@ -114,9 +114,10 @@ class Core:
         params: Mapping[str, Any],
         tools: Sequence[Mapping[str, Any]] | None = None,
         client_template: bool = False,
+        at_once: bool = False,
     ) -> Call:
         """Makes the call of a generation; checks all that can be checked without the server."""
-        return self.call(model, GenerateTask(Wish(prompt, messages, params, tools, client_template)))
+        return self.call(model, GenerateTask(Wish(prompt, messages, params, tools, client_template, at_once)))
 
     def inference(self, model: str, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> Call:
         """Makes the call of plain tensors."""
@@ -126,6 +127,13 @@ class Core:
     def question(self, model: str) -> Call:
         """A call that only asks the server about a model."""
         return self.call(model, InferTask({}))
+
+    def route(self, model: ModelDescription, task: Task) -> ModelDescription:
+        """The model that is called in place of ``model``: the engine, where that decodes better here."""
+        engine = model.engine
+        if engine is None or model.characters is Characters.WHOLE or not task.needs_codec(engine):
+            return model
+        return model if self._codec_key(engine, task) is None else engine
 
     def codec(self, model: ModelDescription, task: Task) -> Codec | None:
         """The tokenizer of a model, loaded when a task needs it; None where none was given."""
@@ -143,7 +151,7 @@ class Core:
         given = self._tokenizer
         if given is None or not task.needs_codec(model):
             return None
-        folder = given.get(model.name) if isinstance(given, Mapping) else given
+        folder = given.get(model.name, given.get(model.through)) if isinstance(given, Mapping) else given
         return None if folder is None else os.fspath(folder)
 
     def forget(self, model: str, error: errors.TritonStreamError) -> None:

@@ -65,5 +65,5 @@ def as_call(core: Core, model: str, prompt: Prompt | Messages, params: Mapping[s
     """The call of a prompt, or of a conversation (a list of mappings)."""
     talk = isinstance(prompt, Sequence) and not isinstance(prompt, str) and len(prompt) > 0
     if talk and isinstance(prompt[0], Mapping):
-        return core.generation(model, None, cast(Messages, prompt), params)
-    return core.generation(model, cast(Prompt, prompt), None, params)
+        return core.generation(model, None, cast(Messages, prompt), params, at_once=True)
+    return core.generation(model, cast(Prompt, prompt), None, params, at_once=True)

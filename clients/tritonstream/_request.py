@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ._answers import Answer, IdAnswer, RepeatedAnswer
+from ._answers import Answer, ChunkAnswer, IdAnswer, RepeatedAnswer
 from ._builder import Builder
 from ._decode import Decoder
 from ._params import BY_NAME, CARRIAGE, Guide, Row, as_strings, sampling_said
 from ._task import Built
 from ._wish import Wish
 from .errors import UnsupportedError, UsageError
-from .models import ModelDescription, ModelKind
+from .models import Characters, ModelDescription, ModelKind
 
 if TYPE_CHECKING:
     from ._codec import Codec
@@ -83,7 +83,8 @@ def build(
             f"{model.name} generates no text that this client knows of; call it with infer() or ocr()"
         )
     # trtbuild's front gives several answers whole or not at all
-    whole = not stream or (model.kind is ModelKind.FRONT and (wish.params.get("n") or 1) > 1)
+    several = model.kind is ModelKind.FRONT and (wish.params.get("n") or 1) > 1
+    whole = not stream or several or (wish.at_once and model.characters is Characters.PER_CHUNK)
     builder = Builder(model, request_id, _stencil(model, not whole))
     input_ids = _put_prompt(builder, wish, codec)
     params = dict(wish.params)
@@ -332,7 +333,7 @@ def _decoder(
     stream: bool,
 ) -> Decoder:
     engine = model.kind is ModelKind.ENGINE
-    repeats = model.parameters.get("accumulate_tokens", "").lower() in ("true", "yes", "1", "t")
+    alone = model.characters is Characters.PER_CHUNK
     n = int(wish.params.get("n") or 1)
     # trtbuild's front matches stop strings exactly. Others match tokens, miss some and leave them in.
     stops = [] if model.kind is ModelKind.FRONT else wish.stops
@@ -344,14 +345,14 @@ def _decoder(
     def make(index: int) -> Answer:
         if engine:
             return IdAnswer(index, codec.text_stream(stops) if codec else None, ends, echo)
-        return (RepeatedAnswer if repeats else Answer)(index, stops)
+        return (RepeatedAnswer if model.repeats else ChunkAnswer if alone else Answer)(index, stops)
 
     return Decoder(
         request_id,
         make,
         n=n,
         engine=engine,
-        plain=not (engine or repeats or stops or n > 1),
+        plain=not (engine or model.repeats or stops or n > 1),
         want_ids=bool(wish.params.get("token_ids")),
         max_tokens=wish.params.get("max_tokens"),
         prompt_tokens=None if input_ids is None else len(input_ids),

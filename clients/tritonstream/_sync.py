@@ -71,8 +71,10 @@ class Client(SyncVision):
         return Stream(self, self._core.generation(model, prompt, None, params))
 
     def generate(self, model: str, prompt: Prompt, **params: Unpack[GenerateParams]) -> Completion:
-        """Returns the whole answer. It travels as a stream where the model can, so that every limit holds."""
-        with self.stream(model, prompt, **params) as stream:
+        """Returns the whole answer. It travels as a stream where the model can, so that every limit holds;
+        not from a model that breaks characters then, see ``Characters``: there only ``total_s`` bounds it.
+        """
+        with Stream(self, self._core.generation(model, prompt, None, params, at_once=True)) as stream:
             return stream.result()
 
     @overload
@@ -114,7 +116,9 @@ class Client(SyncVision):
         The model's own template renders them: at the server where it takes messages, else here, for which
         the client needs ``tokenizer``. ``client_template`` renders here in any case.
         """
-        reader = Stream(self, self._core.generation(model, None, messages, params, tools, client_template))
+        reader = Stream(
+            self, self._core.generation(model, None, messages, params, tools, client_template, not stream)
+        )
         if stream:
             return reader
         with reader:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from . import errors
 from ._call import Call
@@ -97,7 +96,7 @@ class SyncBase:
                 metadata = self._ask_quietly(call, "ServerMetadata", {})
                 version = () if metadata is None else parse_version(metadata.version)
                 described: ModelDescription = done.value
-                return replace(described, server_version=version)
+                return described.with_version(version)
 
     def _ask_quietly(self, call: Call, method: str, fields: Mapping[str, str]) -> Message:
         """The answer to a question about the server, or None if there is none in time."""

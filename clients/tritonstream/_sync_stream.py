@@ -124,7 +124,7 @@ class Stream(StreamBase):
         self._watchdog.watch(self)
         self._transport = transport = client._transport(call.attempt())
         self._connected = transport.connect(call.connect_s(time.monotonic()))
-        model = client._describe(call.model, transport, call)
+        model = client._core.route(client._describe(call.model, transport, call), call.task)
         sending = call.begin(model, client._core.codec(model, call.task), time.monotonic())
         for method, message in sending.before:
             next(transport.call(method, message, sending.timeout_s, sending.metadata))

@@ -27,6 +27,7 @@ class Wish:
     params: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[Mapping[str, Any]] | None = None
     client_template: bool = False  # render messages here although the model could
+    at_once: bool = False  # nobody reads the text before it is whole
 
     def __post_init__(self) -> None:
         check(self.params)

@@ -74,6 +74,10 @@ class TritonStreamError(Exception):
         return f"{self.message} [{place}]" if place else self.message
 
 
+class BrokenCharacters(UserWarning):
+    """A server gave U+FFFD for a part of a character; see ``Characters.PER_CHUNK``."""
+
+
 class UsageError(TritonStreamError, ValueError):
     """The call cannot be sent as it is."""
 

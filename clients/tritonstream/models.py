@@ -35,6 +35,17 @@ class CancelHow(str, Enum):
     NONE = "none"  # the server generates to the end; only the reading stops
 
 
+class Characters(str, Enum):
+    """What streamed text promises about characters whose tokens come in different responses."""
+
+    WHOLE = "whole"  # they come out as they are
+    PER_CHUNK = "per-chunk"
+    """The server decodes each response by itself (NVIDIA's ensemble and BLS): such a character comes as
+    U+FFFD, and a SentencePiece text may lose spaces. ``generate`` and ``chat`` ask these models for the whole
+    answer at once, which is exact. With a ``tokenizer``, the client calls the engine behind them and decodes
+    here: exact, streamed, and cancelled natively."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cancel:
     how: CancelHow
@@ -66,6 +77,8 @@ class ModelDescription:
     cancel: Cancel
     steps: tuple[str, ...] = ()  # models of an ensemble
     priority_levels: int = 0
+    engine: ModelDescription | None = None  # behind an ensemble or BLS, where its config can be read
+    through: str = ""  # the ensemble or BLS that this engine was found behind
     server_version: tuple[int, ...] = ()  # of Triton, such as (2, 68, 0); empty if it did not say
     stencils: dict[bool, Any] = field(default_factory=dict, repr=False, compare=False)
     """What every request says, by whether it streams; filled by ``_request``."""
@@ -76,6 +89,24 @@ class ModelDescription:
         return self.decoupled
 
     @property
+    def characters(self) -> Characters:
+        """What streamed text promises about characters; see ``Characters``."""
+        alone = self.kind is ModelKind.ENSEMBLE or (
+            self.kind is ModelKind.BLS and _BLS_ENGINE in self.parameters and not self.repeats
+        )
+        return Characters.PER_CHUNK if alone and self.decoupled else Characters.WHOLE
+
+    @property
+    def repeats(self) -> bool:
+        """Whether every response holds all text so far (NVIDIA's BLS with ``accumulate_tokens``)."""
+        return self.parameters.get("accumulate_tokens", "").lower() in ("true", "yes", "1", "t")
+
+    def with_version(self, version: tuple[int, ...]) -> ModelDescription:
+        """The same, of a Triton of this version."""
+        engine = None if self.engine is None else replace(self.engine, server_version=version)
+        return replace(self, server_version=version, engine=engine)
+
+    @property
     def features(self) -> frozenset[str]:
         """Names of what the model offers beyond plain generation; see ``FEATURES``."""
         return frozenset(name for name, inputs in FEATURES.items() if any(i in self.inputs for i in inputs))
@@ -83,7 +114,7 @@ class ModelDescription:
     def __str__(self) -> str:
         return (
             f"{self.name}: {self.kind.value}, {'streaming' if self.streaming else 'one answer per request'}, "
-            f"cancel: {self.cancel.how.value} ({self.cancel.why}); "
+            f"cancel: {self.cancel.how.value} ({self.cancel.why}); characters: {self.characters.value}; "
             f"offers {', '.join(sorted(self.features)) or 'no extras'}"
         )
 
@@ -186,20 +217,22 @@ def describing(name: str) -> Generator[str, Message | None, ModelDescription]:
     for candidate in _engines(model):
         config = yield candidate
         if config is not None and any(tensor.name == "input_ids" for tensor in config.input):
-            return replace(model, cancel=_engine_cancel(parse_config(config), _instances(config)))
+            engine = parse_config(config)
+            told = model.kind is ModelKind.ENSEMBLE or _BLS_PASSES_ID in model.parameters
+            cancel = _engine_cancel(engine, _instances(config)) if told else model.cancel
+            return replace(model, cancel=cancel, engine=replace(engine, through=name))
     return model
 
 
 def _engines(model: ModelDescription) -> Sequence[str]:
-    """Models that may be the engine behind an ensemble or NVIDIA's BLS, if a stop request can reach it."""
+    """Models that may be the engine behind an ensemble or NVIDIA's BLS."""
     if model.kind is ModelKind.ENSEMBLE:
         return model.steps
-    told = (
-        model.kind is ModelKind.BLS
-        and model.cancel.how is CancelHow.NONE
-        and _BLS_PASSES_ID in model.parameters
+    return (
+        [model.parameters[_BLS_ENGINE]]
+        if model.kind is ModelKind.BLS and _BLS_ENGINE in model.parameters
+        else []
     )
-    return [model.parameters[_BLS_ENGINE]] if told else []
 
 
 def _engine_cancel(engine: ModelDescription, instances: int) -> Cancel:

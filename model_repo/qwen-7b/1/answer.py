@@ -86,6 +86,7 @@ class Answer:
         self.call: Any = None  # the engine's RPC, while it runs
         self.timer: Any = None  # of the deadline
         self.output_tokens = 0
+        self.text_crc32 = 0  # of the text that is out: a client can tell that a response was lost or doubled
         self.extras: dict[str, Array] = {}
         self._ready = ready
         self._meter = meter

@@ -58,7 +58,7 @@ from .prepare import prepare
 from .settings import Settings
 
 _OWN_OUTPUTS = frozenset(
-    {"text_output", "token_ids", "finish_reason", "num_input_tokens", "num_output_tokens"}
+    {"text_output", "token_ids", "finish_reason", "num_input_tokens", "num_output_tokens", "text_crc32"}
 )
 _LOG_PROBS = ("cum_log_probs", "output_log_probs")
 _HELD_S = 0.002  # how long a prepared request waits for others that came with it; one alone does not wait

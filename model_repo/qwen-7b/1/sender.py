@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -138,6 +139,8 @@ class Sender:
         made = []
         if "text_output" in wanted:
             texts = [text.encode("utf-8") for text in chunk.texts]
+            for text in texts:
+                answer.text_crc32 = crc32(text, answer.text_crc32)
             made.append(tensor("text_output", np.array([texts], dtype=np.object_)))
         if "token_ids" in wanted:
             made.append(tensor("token_ids", np.array([chunk.ids], dtype=np.int32)))
@@ -157,5 +160,7 @@ class Sender:
         for name, value in (("num_input_tokens", input_tokens), ("num_output_tokens", answer.output_tokens)):
             if name in wanted:
                 made.append(tensor(name, np.array([[value]], dtype=np.int32)))
+        if "text_crc32" in wanted:
+            made.append(tensor("text_crc32", np.array([[answer.text_crc32]], dtype=np.uint32)))
         made += [tensor(name, array) for name, array in answer.extras.items() if name in wanted]
         return made
