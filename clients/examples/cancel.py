@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from tritonstream import Client, TextDelta
+from tritonstream import Client, TextDelta, TritonStreamError
 
 PROMPT = "Count from one to one thousand, in words."
 
@@ -25,4 +25,7 @@ def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TritonStreamError as error:
+        sys.exit(f"error: {error}")

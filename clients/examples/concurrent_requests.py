@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 
-from tritonstream import AsyncClient
+from tritonstream import AsyncClient, TritonStreamError
 
 REQUESTS = 200
 
@@ -31,4 +31,7 @@ def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TritonStreamError as error:
+        sys.exit(f"error: {error}")

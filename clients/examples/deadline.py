@@ -2,7 +2,7 @@
 
 import sys
 
-from tritonstream import Client, FirstTokenTimeout, Timeouts, TotalTimeout
+from tritonstream import Client, FirstTokenTimeout, Timeouts, TotalTimeout, TritonStreamError
 
 
 def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b") -> None:
@@ -18,4 +18,7 @@ def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TritonStreamError as error:
+        sys.exit(f"error: {error}")

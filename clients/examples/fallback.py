@@ -2,7 +2,7 @@
 
 import sys
 
-from tritonstream import Client, Degrade, Refused, Timeouts
+from tritonstream import Client, Degrade, Refused, Timeouts, TritonStreamError
 
 
 def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b", smaller: str = "smollm2-135m") -> None:
@@ -22,4 +22,7 @@ def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b", smaller: str = "sm
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TritonStreamError as error:
+        sys.exit(f"error: {error}")

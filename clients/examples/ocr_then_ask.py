@@ -2,7 +2,7 @@
 
 import sys
 
-from tritonstream import Client
+from tritonstream import Client, TritonStreamError
 
 
 def main(picture: str, url: str = "127.0.0.1:8001", model: str = "qwen-7b", reader: str = "ocr") -> None:
@@ -15,4 +15,7 @@ def main(picture: str, url: str = "127.0.0.1:8001", model: str = "qwen-7b", read
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TritonStreamError as error:
+        sys.exit(f"error: {error}")

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from tritonstream import Client, Detections
+from tritonstream import Client, Detections, TritonStreamError
 
 
 def main(folder: str, url: str = "127.0.0.1:8001", model: str = "yolov3-tiny") -> None:
@@ -24,4 +24,7 @@ def main(folder: str, url: str = "127.0.0.1:8001", model: str = "yolov3-tiny") -
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TritonStreamError as error:
+        sys.exit(f"error: {error}")

@@ -2,7 +2,7 @@
 
 import sys
 
-from tritonstream import Client, Finish, TextDelta, Timings, Usage
+from tritonstream import Client, Finish, TextDelta, Timings, TritonStreamError, Usage
 
 
 def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b") -> None:
@@ -21,4 +21,7 @@ def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except TritonStreamError as error:
+        sys.exit(f"error: {error}")

@@ -147,6 +147,12 @@ class AsyncClient(AioVision):
         parts = [self._core.inference(model, part, params) for part in batches(description, inputs)]
         return joined(await asyncio.gather(*[_tensors(model, AsyncStream(self, part)) for part in parts]))
 
+    def infer_stream(
+        self, model: str, inputs: Mapping[str, Any], **params: Unpack[InferParams]
+    ) -> AsyncStream:
+        """See ``Client.infer_stream``."""
+        return AsyncStream(self, self._core.inference(model, inputs, params))
+
     # Asking
 
     async def describe(self, model: str) -> ModelDescription:

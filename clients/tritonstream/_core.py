@@ -121,6 +121,7 @@ class Core:
 
     def inference(self, model: str, inputs: Mapping[str, Any], params: Mapping[str, Any]) -> Call:
         """Makes the call of plain tensors."""
+        _checks.tensors("inputs", inputs)
         regions = self.regions if params.get("shared_memory") else None
         return self.call(model, InferTask(inputs, params, regions))
 

@@ -202,6 +202,10 @@ def _put_guide(builder: Builder, value: Guide, codec: Codec | None) -> None:
         raise UnsupportedError(
             f"{builder.model.name} has no structured output (no input guided_decoding_guide)"
         )
+    if builder.model.unguided:
+        raise UnsupportedError(
+            f"{builder.model.name} has no structured output: its engine has no guided_decoding_backend"
+        )
     builder.put("guided_decoding_guide_type", [value.kind])
     builder.put("guided_decoding_guide", [value.text])
 

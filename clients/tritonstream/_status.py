@@ -18,9 +18,9 @@ _LIMIT_BYTES: Final = 4 * 1024 * 1024  # gRPC's default for received messages (s
 # Release 26.04. With the header triton_grpc_error, errors inside a stream get a status code since 24.09;
 # until 26.03 such an error can end the server (use after free, server pull request 8708): not sent there.
 _CODED_SINCE: Final = (2, 68)
-# trtbuild's front ends its errors with a TritonError code for clients that get no status.
+# trtbuild's front and engine end errors with a TritonError code for clients that get no status.
 _FRONT_CODE: Final = re.compile(r" \[([A-Z_]+)\]$")
-_GRPC_CODE: Final = {"INVALID_ARG": "INVALID_ARGUMENT", "UNSUPPORTED": "UNIMPLEMENTED"}
+_GRPC_CODE: Final = {"INVALID_ARG": "INVALID_ARGUMENT"}
 
 _SERVER: Final[dict[str, type[errors.ServerError]]] = {
     "NOT_FOUND": errors.ModelNotFound,
@@ -43,7 +43,11 @@ def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0
         connected: whether the channel had a connection when the RPC began.
         sent_bytes: size of the request; tells "too large" from "too many", which share a code.
     """
-    details = _FRONT_CODE.sub("", details)
+    found = _FRONT_CODE.search(details)
+    if found is not None:
+        details = details[: found.start()]
+        if found[1] == "UNSUPPORTED":
+            return errors.UnsupportedError(details)
     if code == "DEADLINE_EXCEEDED":
         return errors.TotalTimeout(f"the deadline passed: {details}")
     if code == "UNAVAILABLE":
@@ -58,9 +62,11 @@ def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0
 
 def from_text(message: str, kind: ModelKind) -> errors.TritonStreamError:
     """Translates an error that came as the text of a response."""
-    found = _FRONT_CODE.search(message) if kind is ModelKind.FRONT else None
+    found = _FRONT_CODE.search(message) if kind in (ModelKind.FRONT, ModelKind.ENGINE) else None
     if found is None:
         return errors.ServerError(message)
+    if found[1] == "UNSUPPORTED":
+        return errors.UnsupportedError(message[: found.start()])
     code = _GRPC_CODE.get(found[1], found[1])
     if code == "UNAVAILABLE":
         return errors.Unavailable(message[: found.start()], code=code)

@@ -176,6 +176,10 @@ class Client(SyncVision):
         with ThreadPoolExecutor(4, thread_name_prefix="tritonstream-infer") as pool:
             return joined(list(pool.map(lambda stream: _tensors(model, stream), streams)))
 
+    def infer_stream(self, model: str, inputs: Mapping[str, Any], **params: Unpack[InferParams]) -> Stream:
+        """Returns the responses of a decoupled model of plain tensors as they come, as ``Tensors`` events."""
+        return Stream(self, self._core.inference(model, inputs, params))
+
     # Asking
 
     def describe(self, model: str) -> ModelDescription:

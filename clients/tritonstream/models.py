@@ -109,7 +109,14 @@ class ModelDescription:
     @property
     def features(self) -> frozenset[str]:
         """Names of what the model offers beyond plain generation; see ``FEATURES``."""
-        return frozenset(name for name, inputs in FEATURES.items() if any(i in self.inputs for i in inputs))
+        found = {name for name, inputs in FEATURES.items() if any(i in self.inputs for i in inputs)}
+        return frozenset(found - {"structured_output"} if self.unguided else found)
+
+    @property
+    def unguided(self) -> bool:
+        """Whether the engine was set up without a guided decoder, so that its inputs for one do nothing."""
+        engine = self if self.kind is ModelKind.ENGINE else self.engine
+        return engine is not None and engine.parameters.get("guided_decoding_backend") == ""
 
     def __str__(self) -> str:
         return (
@@ -188,6 +195,7 @@ _PICTURE_KINDS: tuple[tuple[set[str], ModelKind], ...] = (
 )
 
 
+_FRONT_ENGINE = "engine_model"  # trtbuild's front names its engine here
 _BLS_ENGINE = "tensorrt_llm_model_name"  # NVIDIA's BLS (TensorRT-LLM 0.9 and later) names its engine here
 _BLS_PASSES_ID = "multimodal_encoders_name"  # and from the release that added this, gives it the request's id
 
@@ -219,20 +227,19 @@ def describing(name: str) -> Generator[str, Message | None, ModelDescription]:
         if config is not None and any(tensor.name == "input_ids" for tensor in config.input):
             engine = parse_config(config)
             told = model.kind is ModelKind.ENSEMBLE or _BLS_PASSES_ID in model.parameters
+            told = told and model.kind is not ModelKind.FRONT  # it is cancelled natively
             cancel = _engine_cancel(engine, _instances(config)) if told else model.cancel
             return replace(model, cancel=cancel, engine=replace(engine, through=name))
     return model
 
 
 def _engines(model: ModelDescription) -> Sequence[str]:
-    """Models that may be the engine behind an ensemble or NVIDIA's BLS."""
+    """Models that may be the engine behind a front, an ensemble or NVIDIA's BLS."""
     if model.kind is ModelKind.ENSEMBLE:
         return model.steps
-    return (
-        [model.parameters[_BLS_ENGINE]]
-        if model.kind is ModelKind.BLS and _BLS_ENGINE in model.parameters
-        else []
-    )
+    names = {ModelKind.FRONT: _FRONT_ENGINE, ModelKind.BLS: _BLS_ENGINE}
+    name = model.parameters.get(names.get(model.kind, ""))
+    return [name] if name else []
 
 
 def _engine_cancel(engine: ModelDescription, instances: int) -> Cancel:

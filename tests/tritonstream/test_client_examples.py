@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +79,45 @@ def test_shared_memory(example: Any, serve: Any) -> None:
     model = FakeModel(
         kind=ModelKind.OTHER,
         decoupled=False,
-        tensors={"inputs": "images:FP32:3,8,8!", "outputs": "logits:FP32:-1"},
+        tensors={"inputs": "x:FP32:3,-1,-1!", "outputs": "logits:FP32:-1"},
         compute=lambda arrays: {"logits": np.zeros((1, 5), np.float32)},
     )
-    server = serve(detector=model)
+    server = serve(ocr_det=model)
     printed = example("shared_memory", server.url)
     assert "the socket" in printed
     assert "shared memory" in printed
     assert server.regions == {}
+
+
+def test_ask_page(example: Any, serve: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "page.png"
+    picture.write_bytes(b"\x89PNG...")
+    model = FakeModel(
+        kind=ModelKind.OTHER,
+        max_batch_size=0,
+        tensors={
+            "inputs": "image:STRING:1! question:STRING:1! max_tokens:INT32",
+            "outputs": "text_output:STRING:1",
+        },
+        compute=lambda arrays: {"text_output": np.array([arrays["question"].item()], dtype=np.object_)},
+    )
+    server = serve(page_assistant=model)
+    assert example("ask_page", str(picture), "What is it?", server.url) == "What is it?\n"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_an_example_without_its_model_says_so(serve: Any, tmp_path: Path, name: str) -> None:
+    if name == "without_a_server":
+        return
+    picture = tmp_path / "page.png"
+    picture.write_bytes(b"\x89PNG...")
+    before = {"ask_page": [picture, "What?"], "ocr_then_ask": [picture], "see_pictures": [tmp_path]}
+    command = [sys.executable, EXAMPLES / f"{name}.py", *before.get(name, []), serve().url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    told = done.stdout + done.stderr
+    assert "Traceback" not in told
+    assert "is not found" in told
+    assert done.returncode == (0 if name in ("fallback", "concurrent_requests") else 1)  # they go on
 
 
 def test_see_pictures(example: Any, serve: Any, tmp_path: Path) -> None:
@@ -138,8 +171,6 @@ def test_every_example_is_listed_and_tested() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     listed = (EXAMPLES / "README.md").read_text()
     tested = Path(__file__).read_text()
-    assistant = Path(__file__).parents[1] / "vision" / "test_page_assistant.py"  # a server of two models
-    names -= {"ask_page"} if "ask_page.py" in assistant.read_text() else set()
     for name in names:
         assert f"`{name}.py`" in listed
         assert f'example("{name}"' in tested

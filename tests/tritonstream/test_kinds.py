@@ -19,7 +19,7 @@ from tritonstream import (
     Usage,
     UsageError,
 )
-from tritonstream.testing import FakeModel
+from tritonstream.testing import FakeModel, Fault
 
 WORDS = ["Once", " upon", " a", " time"]
 
@@ -306,3 +306,46 @@ def test_several_answers_come_whole_from_a_front_and_streamed_from_others(run: A
     run(body, server.url)
     assert "stream" not in server.served[0].inputs
     assert server.served[1].inputs["stream"] is True
+
+
+def test_what_the_engine_was_not_set_up_for_is_refused_before_anything_is_sent(run: Any, serve: Any) -> None:
+    engine = FakeModel(kind=ModelKind.ENGINE, parameters={"guided_decoding_backend": ""})
+    front = FakeModel(parameters={"engine_model": "engine"})
+    server = serve(engine=engine, llm=front, ens=FakeModel(kind=ModelKind.ENSEMBLE, steps=("engine",)))
+
+    async def body(client: Any) -> None:
+        for name in server.models:
+            described = await client.describe(name)
+            assert "structured_output" not in described.features
+            assert "embedding_bias" in described.features
+            prompt = [1] if name == "engine" else "x"
+            with pytest.raises(UnsupportedError, match="guided_decoding_backend"):
+                await client.generate(name, prompt, max_tokens=5, guide=Guide.regex("a+"))
+        assert (await client.describe("llm")).cancel.how is CancelHow.NATIVE
+
+    run(body, server.url)
+    assert server.served == []
+    engine.parameters = {"guided_decoding_backend": "xgrammar"}
+
+    async def guided(client: Any) -> None:
+        assert "structured_output" in (await client.describe("llm")).features
+
+    run(guided, server.url)
+
+
+@pytest.mark.parametrize("kind", [ModelKind.FRONT, ModelKind.ENGINE])
+@pytest.mark.parametrize("coded", [True, False])
+def test_what_only_the_engine_knows_that_it_cannot_is_unsupported_too(
+    run: Any, serve: Any, kind: ModelKind, coded: bool
+) -> None:
+    said = "lora_task_id cannot be honoured by the CPU engine: it serves the base weights [UNSUPPORTED]"
+    server = serve(llm=FakeModel(kind=kind, reply=[5], faults=[Fault("error", 0, message=said)]))
+    server.coded_errors = coded
+
+    async def body(client: Any) -> None:
+        prompt = [1] if kind is ModelKind.ENGINE else "x"
+        with pytest.raises(UnsupportedError, match=r"base weights( \[model|$)"):
+            await client.generate("llm", prompt, max_tokens=5, lora=1)
+
+    run(body, server.url)
+    assert len(server.served) == 1  # another try would end alike

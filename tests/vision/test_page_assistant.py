@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from trtbuild.repository.assistant import NAME, write_assistant
 from trtbuild.serve.server import start
 from trtbuild.spec import DeploymentSpec, LlmSpec, Target, VisionSpec
 
+EXAMPLES = Path(__file__).parents[2] / "clients" / "examples"
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -82,12 +85,24 @@ def test_answers_stream_and_a_bad_picture_spoils_no_other(address: str) -> None:
     assert empty == ["There is no text on the page."]
 
 
-def test_the_example_prints_the_answer(address: str, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    picture = tmp_path / "page.png"
-    picture.write_bytes(encoded(draw(ENGLISH[:3])))
-    example = Path(__file__).parents[2] / "clients/examples/ask_page.py"
-    command = [sys.executable, str(example), str(picture), "What is it about?", address]
-    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
+@pytest.mark.parametrize(
+    ("name", "before", "after", "said"),
+    [
+        ("ask_page", ["page.png", "What is it about?"], [], ""),
+        ("ocr_then_ask", ["page.png"], ["smollm2-135m"], ""),
+        ("shared_memory", [], [], "shared memory: "),
+        ("streaming_chat", [], ["smollm2-135m"], " tokens, first after "),
+        ("cancel", [], ["smollm2-135m"], "left after "),
+        ("deadline", [], ["smollm2-135m"], "too late; until then: "),
+        ("fallback", [], ["smollm2-135m", "smollm2-135m"], ""),
+    ],
+)
+def test_examples_run_against_what_is_served(
+    address: str, tmp_path: Path, name: str, before: list[str], after: list[str], said: str
+) -> None:
+    (tmp_path / "page.png").write_bytes(encoded(draw(ENGLISH[:3])))
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *before, address, *after]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+    assert said in done.stdout

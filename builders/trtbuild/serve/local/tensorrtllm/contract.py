@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .jobs import RequestRefused
+from .jobs import UNSUPPORTED, RequestRefused
 from .limits import LoadRefused
 
 Neutral = Callable[[NDArray[Any]], bool]
@@ -52,7 +52,7 @@ class Input:
     def check(self, value: NDArray[Any]) -> None:
         """Raises RequestRefused for a value that cannot be honoured."""
         if self.neutral is not None and not self.neutral(value):
-            raise RequestRefused(f"{self.name} cannot be honoured by the CPU engine: {self.why}")
+            raise RequestRefused(f"{self.name} cannot be honoured by the CPU engine: {self.why}{UNSUPPORTED}")
 
 
 _DECODER_ONLY = "it serves decoder-only models; leave it out"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+UNSUPPORTED = " [UNSUPPORTED]"  # ends the text of what no request can have from this engine, as it is set up
+
+
 class RequestRefused(ValueError):
     """A request that cannot be served as it is asked for; the text is sent to the client."""
 

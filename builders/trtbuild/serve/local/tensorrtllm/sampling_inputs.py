@@ -5,7 +5,7 @@ from __future__ import annotations
 from .config import ModelSettings
 from .grammar import check_guide_type
 from .inputs import Row
-from .jobs import RequestRefused, Sampling
+from .jobs import UNSUPPORTED, RequestRefused, Sampling
 
 
 def read_sampling(row: Row, settings: ModelSettings) -> tuple[int, Sampling]:
@@ -80,5 +80,7 @@ def _check_beam_search(sampling: Sampling) -> None:
 
 def _check_guide(sampling: Sampling, *, guided: bool) -> None:
     if not guided:
-        raise RequestRefused("guided decoding is off; set parameter guided_decoding_backend to xgrammar")
+        raise RequestRefused(
+            f"guided decoding is off; set parameter guided_decoding_backend to xgrammar{UNSUPPORTED}"
+        )
     check_guide_type(sampling.guide_type, sampling.guide)
