@@ -25,6 +25,11 @@ from .wire import Reply
 STOP, LENGTH, CANCELLED, DEADLINE = "stop", "length", "cancelled", "deadline"
 
 
+_UNSUPPORTED = (
+    " [UNSUPPORTED]"  # the end of what trtbuild's own engine says of requests that it can never serve
+)
+
+
 class Then(Enum):
     """What becomes of the engine's call after one of its messages."""
 
@@ -120,7 +125,10 @@ class Answer:
     def accept(self, reply: Reply) -> Then:
         """Takes one message of the engine."""
         if reply.error:
-            self.fail("INTERNAL", f"the engine refused or failed: {one_line(reply.error)}")
+            line = one_line(reply.error)
+            cause = line.removesuffix(_UNSUPPORTED)
+            code = "INTERNAL" if cause == line else "UNSUPPORTED"
+            self.fail(code, f"the engine refused or failed: {cause}")
             return Then.LET_END
         if self.complete:  # tokens after the end: the engine did not notice it
             return Then.CANCEL if reply.ids and reply.ids[0] and not reply.final else Then.LET_END
