@@ -92,6 +92,40 @@ def test_a_cancelled_stream_makes_room_at_once(run: Run, gauge: Gauge) -> None:
     run(body)
 
 
+def test_no_block_stays_behind_whenever_a_client_leaves(run: Run, gauge: Gauge) -> None:
+    """Before it is sent on, before the first token, between any two, with the last one, twice; and all at once."""
+    tokens = 12
+
+    async def leave(client: EngineClient, after: int | None, wait_s: float = 0.0) -> None:
+        stream = client.stream(request("slow", PROMPT, tokens, streaming=True))
+        events = aiter(stream)
+        if after is None:
+            reading = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(wait_s)  # the moment itself is what is varied
+            stream.cancel()
+            await asyncio.wait([reading])
+            return
+        for _ in range(after):
+            await anext(events)
+        stream.cancel()
+        stream.cancel()
+
+    async def body(client: EngineClient) -> None:
+        base = gauge("slow", "used")
+        for after in range(tokens + 1):
+            await leave(client, after)
+            await until(lambda: gauge("slow", "used") == base)
+        for number in range(20):
+            await leave(client, None, number / 1000)
+        await asyncio.gather(*(leave(client, number % (tokens + 1)) for number in range(60)))
+        await until(lambda: gauge("slow", "active") == 0)
+        await until(lambda: gauge("slow", "used") == base)
+        assert gauge("slow", "free") == SLOW_BLOCKS - base
+        assert len((await client.answer(request("slow", PROMPT, tokens, streaming=True))).ids) == tokens
+
+    run(body)
+
+
 def test_a_request_that_waits_can_be_cancelled(run: Run, gauge: Gauge) -> None:
     async def body(client: EngineClient) -> None:
         running = client.stream(request("narrow", PROMPT, 900, streaming=True))
