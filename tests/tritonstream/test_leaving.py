@@ -245,7 +245,8 @@ def test_a_thousand_streams_none_mixed_up_and_all_end_with_the_client() -> None:
     with quick_triton("--tokens", "50", "--between-ms", "60000", "--echo") as url:
         ended = asyncio.run(main(url))
     assert len(ended) == 1000
-    assert max(ended) - min(ended) < 0.2
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # others may use the machine
+    assert max(ended) - min(ended) < 0.2 * busy
 
 
 @pytest.mark.slow
