@@ -14,7 +14,7 @@ from trtbuild.spec import DeploymentSpec, LlmSpec, MeasuredSpec, Target
 from trtbuild.tenants import Repository
 
 # A log's weights tell which of several models it is about, unless two are this near to each other.
-_ALIKE = 1.25
+ALIKE = 1.25
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,8 @@ def _assign(
     for engine in engines:
         if engine.weights is None:
             continue
-        ratios = sorted(
-            (max(held, engine.weights) / min(held, engine.weights), llm.name)
-            for llm in plan.llms
-            for held in (llm.weights_bytes + llm.engine_copy_bytes,)
-        )
-        if ratios[0][0] > _ALIKE or ratios[1][0] <= _ALIKE:
+        ratios = sorted((ratio_of_weights(llm, engine.weights), llm.name) for llm in plan.llms)
+        if ratios[0][0] > ALIKE or ratios[1][0] <= ALIKE:
             raise PlanError(
                 f"{source}: an engine with {engine.weights / (1 << 30):.2f} GiB of weights is "
                 "like several models here, or like none",
@@ -105,6 +101,12 @@ def _assign(
             )
         found.setdefault(ratios[0][1], []).append(engine)
     return found
+
+
+def ratio_of_weights(llm: LlmPlan, weights_bytes: int) -> float:
+    """How far a log's weights are from a model's planned ones: 1 or more."""
+    held = llm.weights_bytes + llm.engine_copy_bytes
+    return max(held, weights_bytes) / max(1, min(held, weights_bytes))
 
 
 def _llm(plan: Plan, name: str) -> LlmPlan:

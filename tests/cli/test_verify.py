@@ -16,6 +16,7 @@ from tests.support.plans import llm_plan, ocr_plan, plan_of
 
 from trtbuild.build.engine_log import parse_log
 from trtbuild.doctor.prometheus import Metrics, parse_metrics
+from trtbuild.plan.model import LedgerItem
 from trtbuild.verify import checks
 from trtbuild.verify.account import account
 from trtbuild.verify.checks import Bench, check_cancel, check_page, check_prefix, check_stream
@@ -120,6 +121,64 @@ def test_the_account_is_held_against_the_engines_log_and_the_driver() -> None:
     assert found["qwen-7b buffers"].found_bytes == 80 << 20
     assert found["qwen-7b KV pool"].found_bytes == 8 * GIB
     assert found["everything on the GPU"].source == "nvidia-smi"
+
+
+def loaded(weights_mib: int, batch: int, kv_gib: float) -> str:
+    return (
+        f"TRTGptModel maxBatchSize: {batch}\nTRTGptModel maxNumTokens: 2048\n"
+        f"Loaded engine size: {weights_mib} MiB\n"
+        "[MemUsageChange] Allocated 200.00 MiB for execution context memory.\n"
+        "[MemUsageChange] Allocated 20.00 MB GPU memory for runtime buffers.\n"
+        "[MemUsageChange] Allocated 20.00 MB GPU memory for decoder.\n"
+        f"[MemUsageChange] Allocated {kv_gib:.2f} GiB for max tokens in paged KV cache (1000).\n"
+    )
+
+
+def items(*models: Any, log: str, **more: Any) -> dict[str, Any]:
+    plan = plan_of(*models)
+    lines = account(plan, server_pid=0, shm_prefix="", log=parse_log(log), gpu=[], **more)
+    return {line.item: line for line in lines}
+
+
+def test_several_engines_are_each_held_against_their_own_model_item_by_item() -> None:
+    small, large = llm_plan("small", weights_bytes=2 << 30, kv_bytes=GIB), llm_plan("large")
+    found = items(small, large, ocr_plan(), log=loaded(5300, 32, 7.5) + loaded(2040, 32, 2.0))
+    assert len(found) == 8
+    assert found["large KV pool"].found_bytes == 7.5 * GIB
+    assert found["large KV pool"].holds
+    assert not found["small KV pool"].holds  # 2 GiB, and 1 GiB was planned
+    assert found["small weights"].found_bytes == 2040 << 20
+
+
+def test_models_of_one_size_are_told_apart_by_their_limits_or_left_out() -> None:
+    one, other = llm_plan("one"), llm_plan("other", max_batch_size=8, kv_bytes=GIB)
+    found = items(one, other, log=loaded(5300, 8, 1.0) + loaded(5300, 32, 7.0))
+    assert (found["one KV pool"].found_bytes, found["other KV pool"].found_bytes) == (7 * GIB, GIB)
+    assert all(line.holds for line in found.values())
+    silent = loaded(5300, 32, 7.0).split("\n", 2)[2]
+    assert items(one, other, log=silent) == {}  # it may be either, and a wrong comparison proves nothing
+    twins = items(llm_plan("one"), llm_plan("other"), log=loaded(5300, 32, 7.0) * 2)
+    assert len(twins) == 8  # their plans are the same
+
+
+def test_an_engine_that_was_loaded_again_counts_once_as_it_is_now() -> None:
+    found = items(llm_plan("one"), log=loaded(5300, 32, 3.0) + loaded(5300, 32, 7.0))
+    assert found["one KV pool"].found_bytes == 7 * GIB
+
+
+def test_the_servers_own_process_is_held_against_what_is_no_engines() -> None:
+    rows = [
+        LedgerItem(item="CUDA contexts of engines", bytes=5 * GIB, why=""),
+        LedgerItem(item="CUDA context of the server", bytes=GIB, why=""),
+        LedgerItem(item="ocr_det weights", bytes=GIB, why="", model="ocr"),
+        LedgerItem(item="a KV pool", bytes=9 * GIB, why="", model="a"),
+        LedgerItem(item="reserve", bytes=GIB, why=""),
+    ]
+    plan = plan_of(llm_plan("a"), llm_plan("b"), ocr_plan()).model_copy(update={"ledger": tuple(rows)})
+    (line,) = account(plan, server_pid=0, shm_prefix="", log=(), gpu=[], server_gpu_bytes=3 * GIB)
+    assert (line.planned_bytes, line.holds) == (2 * GIB, False)
+    alone = plan_of(llm_plan("a"))
+    assert account(alone, server_pid=0, shm_prefix="", log=(), gpu=[], server_gpu_bytes=3 * GIB) == []
 
 
 @pytest.mark.server

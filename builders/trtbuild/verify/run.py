@@ -17,7 +17,7 @@ from trtbuild.serve import registry
 from trtbuild.serve.server import start
 from trtbuild.serve.state import ServerRecord
 from trtbuild.tenants import Repository
-from trtbuild.verify.account import Line, account, read_gpus
+from trtbuild.verify.account import Line, account, read_gpus, read_server_gpu_bytes
 from trtbuild.verify.checks import Bench, Check, check_llm, check_vision
 
 SCHEMA = 1
@@ -115,6 +115,7 @@ def _on_server(
         shm_prefix=record.shm_prefix,
         log=parse_log(text),
         gpu=gpus if record.on_gpu else (),
+        server_gpu_bytes=read_server_gpu_bytes() if record.on_gpu else None,
     )
     broken = [line for line in lines if not line.holds]
     held = Check(
