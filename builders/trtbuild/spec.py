@@ -197,7 +197,7 @@ class PreprocessSpec(_Frozen):
 class PostprocessSpec(_Frozen):
     """How the network's output becomes the answer; what is left out follows from the graph."""
 
-    head: Literal["yolov3", "yolov5", "yolov8", "detr", "boxes", "tf"] | None = Field(
+    head: Literal["yolov3", "yolov5", "yolov8", "detr", "boxes", "tf", "ssd"] | None = Field(
         default=None, description="what a detector's outputs mean"
     )
     activation: Literal["none", "softmax", "sigmoid"] | None = Field(

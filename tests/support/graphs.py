@@ -52,7 +52,7 @@ def classifier(
         node("Reshape", ["pooled", "shape"], ["features"]),
         node("MatMul", ["features", "weights"], [output]),
     ]
-    shape = np.array([1 if batch == 1 else -1, 3], np.int64)
+    shape = np.array([batch if isinstance(batch, int) else -1, 3], np.int64)
     return graph(
         nodes,
         [("image", FLOAT, [batch, 3, side, side])],

@@ -160,7 +160,6 @@ def test_inputs_that_repeat_the_size_are_filled_in() -> None:
     [
         ([IMAGE, ("prompt", INT64, ["batch", 77])], "a second input prompt"),
         ([("image", FLOAT, ["batch", 3, 16, 16]), ("other", FLOAT, ["batch", 3, 16, 16])], "2 inputs that"),
-        ([("image", FLOAT, [4, 3, 16, 16])], "a batch that is fixed to 4"),
         ([("vector", FLOAT, ["batch", 512])], "no input that takes a picture"),
         ([("image", INT64, ["batch", 3, 16, 16])], "1? ?no input|inputs are image INT64|no input"),
     ],
@@ -296,3 +295,53 @@ def test_other_labels_are_refused(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ModelSourceError, match=r"labels|list of names"):
         read_labels(tmp_path / name)
+
+
+def test_classes_behind_boxes_are_told_by_how_they_are_joined() -> None:
+    tensors = [
+        tensor("w", np.zeros((4, 3, 1, 1), np.float32)),
+        tensor("v", np.zeros((7, 3, 1, 1), np.float32)),
+    ]
+    nodes = [
+        node("Conv", ["image", "w"], ["boxes"]),
+        node("Conv", ["image", "v"], ["logits"]),
+        node("Sigmoid", ["logits"], ["scores"]),
+        node("Concat", ["boxes", "scores"], ["output"], axis=1),
+    ]
+    outputs = [("output", FLOAT, ["batch", 11, 16, 16])]
+    assert read(graph(nodes, [IMAGE], outputs, tensors)).facts.scored == {"output": 7}
+    nodes[3] = node("Concat", ["scores", "boxes"], ["output"], axis=1)
+    assert read(graph(nodes, [IMAGE], outputs, tensors)).facts.scored == {}
+
+
+def test_only_a_division_by_a_length_normalises() -> None:
+    def maker(divisor: Any) -> str:
+        nodes = [node("GlobalAveragePool", ["image"], ["x"]), *divisor, node("Div", ["x", "d"], ["output"])]
+        tensors = [tensor("d", np.full(1, 2.0, np.float32))] if not divisor else []
+        made = read(graph(nodes, [IMAGE], [("output", FLOAT, ["batch", 3, 1, 1])], tensors))
+        return str(made.facts.makers["output"])
+
+    length = [node("ReduceL2", ["x"], ["l"], axes=[1]), node("Clip", ["l"], ["d"])]
+    assert maker(length) == "LpNormalization"
+    assert maker([]) == "Div"  # of a temperature
+
+
+def test_any_fixed_batch_is_freed_when_runs_of_every_size_agree() -> None:
+    pytest.importorskip("onnxruntime")
+    found = read(classifier(batch=4))
+    assert found.facts.batch == "rewritten"
+    assert "fixed to 4" in found.facts.batch_note
+    pictures = np.random.default_rng(0).random((5, 3, 16, 16), np.float32)
+    (whole,) = run(classifier(), image=pictures)
+    for count in (1, 3, 5):
+        np.testing.assert_allclose(run(found.model, image=pictures[:count])[0], whole[:count], rtol=1e-5)
+
+
+def test_a_fixed_batch_that_mixes_its_pictures_is_explained() -> None:
+    pytest.importorskip("onnxruntime")
+    nodes = [node("GlobalAveragePool", ["image"], ["x"]), node("Softmax", ["x"], ["output"], axis=0)]
+    image = ("image", FLOAT, [4, 3, 16, 16])
+    with pytest.raises(
+        ModelSourceError, match="batch is fixed to 4, and 1 pictures give another output than 4"
+    ):
+        read(graph(nodes, [image], [("output", FLOAT, [4, 3, 1, 1])]))

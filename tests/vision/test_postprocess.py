@@ -224,3 +224,13 @@ def test_embeddings_have_length_1() -> None:
     np.testing.assert_allclose(found["embedding"], [[0.6, 0.8], [0, 0]], rtol=1e-6)
     plain = answered([[[3.0, 4.0]]], made(task="embedding", normalise=False))
     assert plain["embedding"].tolist() == [[3.0, 4.0]]
+
+
+@pytest.mark.parametrize(("classes", "number"), [(2, 1), (3, 2)])
+def test_an_ssds_first_class_is_nothing(classes: int, number: int) -> None:
+    boxes = np.array([[[0.25, 0.5, 0.75, 1.0], [0.25, 0.5, 0.75, 0.98], [0, 0, 0.1, 0.1]]])
+    scores = np.array([[[0.1, 0.0, 0.9], [0.2, 0.0, 0.8], [1.0, 0.0, 0.0]]])
+    found = answered([boxes, scores], made(head="ssd", classes=classes))
+    assert found["count"].tolist() == [[1]]  # the second covers the first, and the third is nothing
+    assert found["class_id"].tolist() == [[number]]
+    assert found["box"][0, 0].tolist() == [0.25 * 64, 0.5 * 64, 0.75 * 64, 64.0]

@@ -41,7 +41,8 @@ def facts(outputs: Outputs, *, size: int = 640, dtype: str = "FP32", **changes: 
 
 
 def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
-    entry = VisionSpec(name="model", model="model.onnx", **spec)
+    file = "labels.txt" if labels and "names" not in graph.metadata else None
+    entry = VisionSpec(name="model", model="model.onnx", labels=file, **spec)
     return plan_vision(entry, VisionSource(entry, graph, labels))
 
 
@@ -59,7 +60,8 @@ def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
         ({"logits": (300, 80), "pred_boxes": (300, 4)}, 640, Task.DETECTION, "detr", 80),
         ({"output0": (300, 6)}, 640, Task.DETECTION, "boxes", 0),
         ({"labels": (300,), "boxes": (300, 4), "scores": (300,)}, 640, Task.DETECTION, "boxes", 0),
-        ({"out": (21, 80, 80)}, 640, Task.SEGMENTATION, "", 21),
+        ({"out": (21, 640, 640)}, 640, Task.SEGMENTATION, "", 21),
+        ({"logits": (150, 160, 160)}, 640, Task.SEGMENTATION, "", 150),
         ({"output0": (116, 8400), "output1": (32, 160, 160)}, 640, Task.SEGMENTATION, "yolov8", 80),
         ({"label_map": (640, 640)}, 640, Task.SEGMENTATION, "", 0),
         ({"output": (8400, 85)}, 640, Task.DETECTION, "yolov5", 80),  # YOLOX: one a cell, with an objectness
@@ -70,12 +72,20 @@ def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
             "tf",
             0,
         ),
-        ({"out": (21, 80, 80), "aux": (21, 80, 80)}, 640, Task.SEGMENTATION, "", 21),
+        ({"out": (21, 640, 640), "aux": (21, 640, 640)}, 640, Task.SEGMENTATION, "", 21),
         ({"last_hidden_state": (197, 768), "pooler_output": (768,)}, 224, Task.EMBEDDING, "", 0),
         ({"predicted_depth": (640, 640)}, 640, Task.RAW, "", 0),
         ({"depth": (1, 640, 640)}, 640, Task.RAW, "", 0),
         ({"super_resolution": (3, 1280, 1280)}, 640, Task.RAW, "", 0),
         ({"backbone": (512, 20, 20)}, 640, Task.RAW, "", 0),
+        ({"output": (3, 640, 640)}, 640, Task.RAW, "", 0),  # a picture, most likely
+        ({"output": (17, 160, 160)}, 640, Task.RAW, "", 0),  # of a pose, most likely
+        ({"output": (40, 97)}, 320, Task.RAW, "", 0),  # characters of a line of text
+        ({"output0": (56, 8400)}, 640, Task.RAW, "", 0),  # a person and 17 × 3 numbers of its pose
+        ({"output0": (20, 8400)}, 640, Task.RAW, "", 0),  # 15 classes and an angle
+        ({"output0": (25200, 57)}, 640, Task.RAW, "", 0),
+        ({"output0": (5, 8400)}, 640, Task.DETECTION, "yolov8", 1),
+        ({"scores": (8732, 81), "boxes": (8732, 4)}, 300, Task.RAW, "", 0),
         ({"age": (1,), "gender": (2,)}, 64, Task.RAW, "", 0),
         ({"what": (7, 9, 11, 13)}, 640, Task.RAW, "", 0),
     ],
@@ -96,8 +106,11 @@ def test_a_vector_that_may_be_either_is_asked_for() -> None:
 
 
 def test_one_number_a_point_may_be_a_mask_or_not() -> None:
-    with pytest.raises(PlanError, match="could be for segmentation or raw"):
-        plan(facts({"output": (1, 640, 640)}))
+    found, findings = plan(facts({"output": (1, 640, 640)}))
+    assert found.task is Task.RAW
+    (raw,) = (finding for finding in findings if finding.id == "vision.raw")
+    assert "would fit segmentation (it gives one number a point)" in raw.message
+    assert raw.remedy.startswith("--task segmentation")
     mask, _ = plan(facts({"output": (1, 640, 640)}, makers={"output": "Sigmoid"}))
     assert (mask.task, mask.answer.activation) == (Task.SEGMENTATION, "none")
     assert plan(facts({"output": (1, 640, 640)}), task="segmentation")[0].answer.activation == "sigmoid"
@@ -124,6 +137,39 @@ def test_a_task_that_the_file_names_and_nobody_knows_is_raw(task: str) -> None:
     found, findings = plan(facts({"output0": (56, 8400)}, metadata={"task": task}))
     assert found.task is Task.RAW
     assert any(f"for '{task}'" in finding.message for finding in findings)
+
+
+def test_more_than_shapes_tells_what_is_behind_a_box() -> None:
+    cells: Outputs = {"output0": (24, 8400)}
+    assert plan(facts(cells))[0].task is Task.RAW
+    assert plan(facts(cells, scored={"output0": 20}))[0].answer.classes == 20
+    assert plan(facts(cells), labels=20)[0].answer.head == "yolov8"
+    assert plan(facts(cells), task="detection")[0].answer.classes == 20
+    two: Outputs = {"output0": (300, 6)}  # NMS done, or an RT-DETR of two classes
+    assert plan(facts(two, scored={"output0": 2}))[0].answer.head == "detr"
+
+
+def test_whose_labels_do_not_match_is_said() -> None:
+    names = {"task": "detect", "names": "{0: 'a', 1: 'b'}"}
+    with pytest.raises(PlanError, match="its file names 2 classes, and the network tells 80 classes apart"):
+        plan(facts({"output0": (84, 8400)}, metadata=names), labels=2)
+
+
+def test_boxes_of_an_ssd_are_served_when_they_are_asked_for() -> None:
+    boxes: Outputs = {"scores": (8732, 21), "boxes": (8732, 4)}
+    found, findings = plan(facts(boxes, size=300), task="detection")
+    answer = found.answer
+    assert (answer.head, answer.outputs, answer.classes) == ("ssd", ("boxes", "scores"), 20)
+    assert answer.activation == "softmax"
+    assert any("corners from 0 to 1" in finding.message for finding in findings)
+    assert plan(facts(boxes, size=300), labels=21)[0].answer.classes == 21  # "nothing" has a name too
+
+
+def test_ultralytics_classifiers_take_pictures_as_they_are() -> None:
+    scores: Outputs = {"output0": (1000,)}
+    picture = plan(facts(scores, size=224, metadata={"task": "classify"}))[0].picture
+    assert (picture.crop_share, picture.offset) == (1.0, (0.0,) * 3)
+    assert picture.scale == pytest.approx((1 / 255,) * 3)
 
 
 def test_detrs_last_class_is_nothing() -> None:

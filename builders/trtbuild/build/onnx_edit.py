@@ -19,10 +19,10 @@ _FIRST_OPSET_WITH_REDUCE_AXES_INPUT = 18
 
 
 def with_free_batch(model: Any, picture: str) -> Any:
-    """The model with a free batch dimension where 1 was written into it.
+    """The model with a free batch dimension where a number was written into it.
 
-    Inputs and outputs whose first dimension is 1 get a free one, and shapes that begin with a 1 and are
-    applied to something that depends on the picture begin with its batch size instead. That is right for
+    Inputs and outputs whose first dimension is that number get a free one, and shapes that begin with it and
+    are applied to something that depends on the picture begin with its batch size instead. That is right for
     graphs that treat each picture alike; whether it was is for a run to prove.
 
     Args:
@@ -32,9 +32,10 @@ def with_free_batch(model: Any, picture: str) -> Any:
     model = _copy(model)
     graph = model.graph
     weights = {item.name for item in graph.initializer}
+    (fixed,) = (item.type.tensor_type.shape.dim[0].dim_value for item in graph.input if item.name == picture)
     for item in (*graph.input, *graph.output):
         dims = item.type.tensor_type.shape.dim
-        if item.name not in weights and len(dims) and dims[0].dim_value == 1:
+        if item.name not in weights and len(dims) and dims[0].dim_value == fixed:
             dims[0].dim_param = "batch"
     del graph.value_info[:]
     constants = _constants(graph)
@@ -47,7 +48,7 @@ def with_free_batch(model: Any, picture: str) -> Any:
         place = _SHAPE_INPUT.get(node.op_type)
         if place is not None and len(node.input) > place and node.input[0] in depends:
             shape = constants.get(node.input[place])
-            if shape is not None and shape.ndim == 1 and len(shape) and shape[0] == 1:
+            if shape is not None and shape.ndim == 1 and len(shape) and shape[0] == fixed:
                 name = f"{OURS}shape_{len(nodes)}"
                 nodes += _after_batch(onnx, name, shape)
                 node.input[place] = name

@@ -1,6 +1,7 @@
 """What the plan has to know of an ONNX graph, tried out where onnxruntime is installed.
 
-A batch dimension is only believed when a run of two pictures gave what each gives alone.
+A batch dimension is only believed when a run of two pictures gave what each gives alone; where the graph runs
+no picture alone, when runs of every smaller number gave what all at once give.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from trtbuild.build.onnx_edit import with_free_batch
-from trtbuild.build.onnx_file import NEEDS_ONNX, OnnxFile, live_bytes, makers, with_shapes
+from trtbuild.build.onnx_ends import makers, scored
+from trtbuild.build.onnx_file import NEEDS_ONNX, OnnxFile, live_bytes, with_shapes
 from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.graph import OTHER_SIDE, GraphFacts
@@ -65,6 +67,10 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
             onnxruntime cannot load or run.
     """
     picture, layout = _picture(file)
+    fixed = picture.dims[0]
+    if fixed > 1:
+        file = _freed(file, picture, layout, side)
+        picture, layout = _picture(file)
     constants = _constants(file, picture, layout, side)
     sides = _sides(picture, layout, side)
     model, batch, note = file.model, "free", ""
@@ -88,6 +94,11 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
         elif not free:
             model, batch = free_model, "rewritten"
             note = "its batch was fixed to 1; the graph was changed to take more, and tried with two pictures"
+    if fixed > 1 and batch == "free":
+        batch = "rewritten"
+        note = (
+            f"its batch was fixed to {fixed}; the graph was changed to take any, and tried with 1 to {fixed}"
+        )
     shaped = with_shapes(model, {picture.name: (1, *sides[1:])} | dict.fromkeys(constants, (1, 2)))
     outputs = _outputs(file, shaped, answers.get(1))
     unbatched = tuple(row.name for row in outputs if batch == "one" and not _is_batched(row))
@@ -101,6 +112,7 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
         ),
         metadata=dict(file.metadata),
         makers=makers(file.model),
+        scored=scored(shaped),
         weights_bytes=file.weights_bytes,
         activation_bytes=live_bytes(shaped),
         picture=picture.name,
@@ -115,7 +127,7 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
 def _picture(file: OnnxFile) -> tuple[TensorRow, Layout]:
     found: list[tuple[TensorRow, Layout]] = []
     for row in file.inputs:
-        if len(row.dims) != 4 or row.dims[0] not in (-1, 1):
+        if len(row.dims) != 4:
             continue
         if row.dims[1] in _COLOURS and row.dims[3] not in _COLOURS:
             found.append((row, "nchw"))
@@ -131,9 +143,6 @@ def _picture(file: OnnxFile) -> tuple[TensorRow, Layout]:
         if len(found) > 1
         else "no input that takes a picture"
     )
-    fixed = [row for row in file.inputs if len(row.dims) == 4 and row.dims[0] > 1]
-    if fixed:
-        what = f"a batch that is fixed to {fixed[0].dims[0]}"
     raise ModelSourceError(
         f"{file.origin} has {what}; its inputs are {listed}",
         "export it with one input [batch, 3, height, width] or [batch, height, width, 3], a free batch, and "
@@ -187,11 +196,12 @@ class _Runner:
         picture: TensorRow,
         sides: tuple[int, ...],
         constants: Mapping[str, tuple[int, int]],
+        pictures: int = 2,
     ) -> None:
         import onnxruntime
 
         self._file, self._picture, self._constants = file, picture, constants
-        noise = np.random.default_rng(0).random((2, *sides[1:]), np.float32)
+        noise = np.random.default_rng(0).random((pictures, *sides[1:]), np.float32)
         self._pictures = noise if picture.dtype != "UINT8" else (noise * 255).astype(np.uint8)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -204,7 +214,7 @@ class _Runner:
             ) from error
 
     def run(self, count: int, first: int = 0) -> list[Any]:
-        """All outputs for ``count`` of the two pictures, from ``first`` on."""
+        """All outputs for ``count`` of the pictures, from ``first`` on."""
         kinds = {item.name: _NUMBERS[item.type] for item in self._session.get_inputs()}
         pixels = self._pictures[first : first + count].astype(kinds[self._picture.name])
         feed = {self._picture.name: pixels}
@@ -226,6 +236,47 @@ def _session(onnxruntime: Any, file: OnnxFile, model: Any, options: Any) -> Any:
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+
+
+def _freed(file: OnnxFile, picture: TensorRow, layout: Layout, side: tuple[int, int] | None) -> OnnxFile:
+    """A graph of a fixed batch above 1 with a free one, after runs of every size up to it.
+
+    Raises:
+        ModelSourceError: it cannot be changed, or gives other answers then.
+    """
+    count = picture.dims[0]
+    constants, sides = _constants(file, picture, layout, side), _sides(picture, layout, side)
+    freed = OnnxFile(with_free_batch(file.model, picture.name), file.folder, file.origin)
+    found = ""
+    try:
+        whole = _Runner(file, file.model, picture, sides, constants, count).run(count)
+        one = _Runner(freed, freed.model, picture, sides, constants, count)
+        for size in range(1, count + 1):
+            pairs = zip(file.outputs, one.run(size), whole, strict=True)
+            found = found or next((why for pair in pairs if (why := _differs(*pair, size, count))), "")
+    except ImportError:
+        found = f"changing that is tried with onnxruntime: {NEEDS_ONNX}"
+    except ModelSourceError as error:
+        found = f"changed to take any, it fails: {error.message.rpartition(': ')[2]}"
+    if found:
+        raise ModelSourceError(
+            f"{file.origin}: its batch is fixed to {count}, and {found}",
+            "export the model again with a free batch dimension",
+        )
+    return freed
+
+
+def _differs(row: TensorRow, few: Any, whole: Any, size: int, count: int) -> str:
+    if whole.shape[:1] != (count,) or few.shape != (size, *whole.shape[1:]):
+        return f"its output {row.name} has no batch dimension"
+    return "" if _equal(few, whole[:size]) else f"{size} pictures give another {row.name} than {count}"
+
+
+def _equal(found: Any, expected: Any) -> bool:
+    if found.dtype.kind != "f":
+        return bool(np.array_equal(found, expected))
+    scale = max(1.0, float(np.nanmax(np.abs(expected), initial=0.0)))
+    return bool(np.allclose(found, expected, atol=_TOLERANCE * scale, rtol=_TOLERANCE, equal_nan=True))
 
 
 def _fault_of_batches(
@@ -251,12 +302,7 @@ def _fault_of_batches(
         expected = single.reshape(-1, *single.shape[2:]) if single.ndim > 1 else single
         if both.shape != expected.shape or single.shape[1:2] != (1,):
             return f"{fixed}its output {row.name} has no batch dimension"
-        if both.dtype.kind == "f":
-            scale = max(1.0, float(np.nanmax(np.abs(expected), initial=0.0)))
-            equal = np.allclose(both, expected, atol=_TOLERANCE * scale, rtol=_TOLERANCE, equal_nan=True)
-        else:
-            equal = np.array_equal(both, expected)
-        if not equal:
+        if not _equal(both, expected):
             return f"{fixed}two pictures at once give another {row.name} than each alone"
     return ""
 

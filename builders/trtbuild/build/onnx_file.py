@@ -23,7 +23,6 @@ DATA_TYPES = {
     1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "STRING", 9: "BOOL",
     10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
 }  # fmt: skip
-_LOOKED_THROUGH = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Dropout"}
 
 
 @dataclass(frozen=True)
@@ -183,18 +182,6 @@ def live_bytes(model: Any) -> int:
             if last_use.get(name, -1) <= at:
                 alive.pop(name, None)
     return most
-
-
-def makers(model: Any) -> dict[str, str]:
-    """Output → the operator that makes it, looking through those that only move values."""
-    by_output = {name: node for node in model.graph.node for name in node.output}
-    found = {}
-    for item in model.graph.output:
-        node = by_output.get(item.name)
-        while node is not None and node.op_type in _LOOKED_THROUGH and node.input[0] in by_output:
-            node = by_output[node.input[0]]
-        found[item.name] = node.op_type if node is not None else ""
-    return found
 
 
 def free_names(model: Any) -> None:

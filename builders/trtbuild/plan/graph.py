@@ -26,6 +26,8 @@ class GraphFacts(_Frozen):
         inputs, outputs: tensors with all their dimensions, the batch first where there is one; -1 is free.
         metadata: ``metadata_props``; exporters leave labels, sizes and the task there.
         makers: output → operator that makes it, such as Softmax; reshapes and casts are looked through.
+        scored: output → how many of its last values come out of a Sigmoid or Softmax of their own; of rows
+            that are joined from parts, those of the last part.
         weights_bytes: constants of the graph, external data included.
         activation_bytes: most that is live at once beside them while one picture runs.
         picture: name of the input that takes the picture; empty: none was recognised.
@@ -41,6 +43,7 @@ class GraphFacts(_Frozen):
     outputs: tuple[TensorRow, ...]
     metadata: dict[str, str] = {}
     makers: dict[str, str] = {}
+    scored: dict[str, int] = {}
     weights_bytes: int
     activation_bytes: int
     picture: str

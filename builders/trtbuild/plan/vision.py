@@ -136,10 +136,12 @@ def _classes(spec: VisionSpec, reading: Reading, labels: int) -> int:
         no_object = spec.postprocess.activation == "softmax" or _has_no_object(reading, labels)
         if not (no_object and reading.head == "detr" and labels == reading.classes - 1):
             nothing = ('in the spec, if its last class is "nothing": postprocess: {activation: softmax}',)
+            own = f"its file names {labels} classes" if spec.labels is None else f"{labels} labels were given"
+            remedy = "give the labels that it was trained with, one a line, in the order of its outputs"
             raise PlanError(
-                f"{spec.name}: {labels} labels were given, and the network tells {reading.classes} classes "
-                f"apart ({reading.why})",
-                "give the labels that it was trained with, one a line, in the order of its outputs",
+                f"{spec.name}: {own}, and the network tells {reading.classes} classes apart ({reading.why})",
+                remedy if spec.labels is not None else f"--labels FILE: {remedy}",
+                "--task raw serves its outputs as they are",
                 *(nothing if reading.head == "detr" and labels == reading.classes - 1 else ()),
             )
     return reading.classes or labels
@@ -239,6 +241,8 @@ def _answer(spec: VisionSpec, facts: GraphFacts, reading: Reading, classes: int,
         and made[1] not in ("Sigmoid", "Softmax")
     ):
         activation = "softmax" if _has_no_object(reading, labels) else "sigmoid"
+    if given.activation is None and reading.head == "ssd" and not done:
+        activation = "softmax"
     if given.activation is None and reading.task is Task.SEGMENTATION and not reading.head and not done:
         activation = "sigmoid" if _scores_one(facts, reading) else "none"
     return AnswerPlan(
@@ -289,13 +293,12 @@ def _findings(source: VisionSource, reading: Reading, assumed: list[str]) -> Any
     if reading.task is Task.RAW:
         message = f"{spec.name}: its outputs are served as raw tensors, because {reading.why}"
         severity: Any = "info" if spec.task is Task.RAW else "warning"
-        remedy = (
-            ""
-            if spec.task is Task.RAW
-            else "--task, if it is one of " + ", ".join(task.value for task in Task if task is not Task.RAW)
-        )
+        tasks = " or ".join(f"--task {task.value}" for task in reading.perhaps)
+        remedy = f"{tasks}, if it is that; --task raw, if not" if tasks else ""
+        if not tasks and spec.task is None:
+            remedy = "what they mean is left to the caller; --task raw says that this is meant"
         yield Finding(id="vision.raw", severity=severity, message=message, remedy=remedy)
-    elif spec.task is None:
+    elif spec.task is None or reading.head == "ssd":  # its boxes may be meant otherwise
         message = f"{spec.name}: taken for {reading.task.value}, because {reading.why}"
         yield Finding(id="vision.task", severity="info", message=message)
     if assumed and spec.model is not None:

@@ -50,6 +50,9 @@ def plan_picture(
     """
     given = spec.preprocess
     fit, mean, std = _trained_with(reading)
+    crop_share = _CROP_SHARE
+    if reading.task is Task.CLASSIFICATION and facts.metadata.get("task") == "classify":
+        mean, std, crop_share = (0.0,), (1.0,), 1.0  # Ultralytics, data/augment.py: classify_transforms
     if facts.channels == len(mean) + 1 == 4:  # transparency, from 0 to 1
         mean, std = (*mean, 0.0), (*std, 1.0)
     if facts.picture_input.dtype == "UINT8":
@@ -63,7 +66,7 @@ def plan_picture(
         height=size[1],
         channels=facts.channels,
         fit=given.fit or fit,
-        crop_share=given.crop_share or _CROP_SHARE,
+        crop_share=given.crop_share or crop_share,
         pad=_YOLO_PAD if given.pad is None else given.pad,
         resample=given.resample or "bilinear",
         swap_colours=given.colours == "bgr",

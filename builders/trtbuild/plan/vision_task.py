@@ -10,6 +10,11 @@ Layouts, with N the batch, A anchors or cells, Q queries, C classes:
     boxes    [N, Q, 6], or boxes [N, Q, 4], scores [N, Q] and labels [N, Q]: corners; nothing is left to do
     tf       detection_boxes, detection_scores and detection_classes of TensorFlow's Object Detection API: the
              same with boxes as top, left, bottom and right from 0 to 1
+    ssd      scores [N, A, 1 + C], the first class "nothing", and boxes [N, A, 4]: corners from 0 to 1
+
+Shapes alone tell few of them: a row of 56 values a cell may be 52 classes, or a pose. So a reading is sure
+where more than its shapes speaks for it (labels, names, operators, the classes of COCO); others are only
+taken when they are asked for.
 """
 
 from __future__ import annotations
@@ -33,6 +38,9 @@ _EMBEDDING_WORDS = ("embed", "feature", "pooled", "pooler", "hidden", "descripto
 _CLASS_WORDS = ("logit", "prob", "softmax", "class", "score")
 _IMAGENET = (1000, 1001)
 _COCO = 80
+# What follows a box of COCO's pose (1 + 17 × 3) and mask models (80 + 32), and is no number of classes.
+_OTHER_CHANNELS = (52, 112)
+_MAP_WORDS = ("seg", "mask", "class", "logit", "label")
 # Of maps that score no classes: depth, key points, flow, matting, super-resolution, features.
 _OTHER_MAPS = (
     "depth",
@@ -52,13 +60,17 @@ _COARSEST_MAP = 8  # pixels of the network's picture a point, of segmentation th
 
 @dataclass(frozen=True)
 class Reading:
-    """What a graph's outputs mean. ``why`` completes "because …"; ``classes`` 0: not told by the shapes."""
+    """What a graph's outputs mean. ``why`` completes "because …"; ``classes`` 0: not told by the shapes;
+    ``sure`` False: their shapes fit, and nothing else says so; ``perhaps``: of raw outputs, the tasks of
+    such readings."""
 
     task: Task
     outputs: tuple[str, ...]
     why: str
     head: str = ""
     classes: int = 0
+    sure: bool = True
+    perhaps: tuple[Task, ...] = ()
 
 
 def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tuple[int, int]) -> Reading:
@@ -87,9 +99,16 @@ def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tupl
         return Reading(Task.RAW, every, f"its file says that it is for {named!r}, which is not known here")
     found = [reading for reading in _readings(spec, facts, labels, size) if told in (None, reading.task)]
     if spec.postprocess.head is not None:
-        found = [reading for reading in found if reading.head == spec.postprocess.head] or found[:0]
+        found = [reading for reading in found if reading.head == spec.postprocess.head]
+    if told is None and spec.postprocess.head is None and spec.labels is None:
+        fitting, found = found, [reading for reading in found if reading.sure]
+        if fitting and not found:
+            fits = " or ".join(dict.fromkeys(f"{item.task.value} ({item.why})" for item in fitting))
+            perhaps = tuple(dict.fromkeys(item.task for item in fitting))
+            why = f"their shapes would fit {fits}, and nothing else says that it is: {_listed(facts)}"
+            return Reading(Task.RAW, every, why, perhaps=perhaps)
     tasks = list(dict.fromkeys(reading.task for reading in found))
-    listed = ", ".join(f"{row.name} {row.dtype}{list(row.dims)}" for row in facts.outputs)
+    listed = _listed(facts)
     if not found and (spec.task is not None or spec.postprocess.head is not None):
         what = spec.postprocess.head or (spec.task.value if spec.task else "")
         raise PlanError(
@@ -109,25 +128,32 @@ def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tupl
             f"classes: {listed}",
             "--labels FILE: their number tells",
             "in the spec: postprocess: {head: yolov8} without an objectness, {head: yolov5} with one",
+            "--task raw, if they are neither",
         )
     return found[0] if found else Reading(Task.RAW, every, f"no task is known with the outputs {listed}")
 
 
+def _listed(facts: GraphFacts) -> str:
+    return ", ".join(f"{row.name} {row.dtype}{list(row.dims)}" for row in facts.outputs)
+
+
 def _readings(spec: VisionSpec, facts: GraphFacts, labels: int, size: tuple[int, int]) -> Iterator[Reading]:
     outputs = [row for row in facts.outputs if len(row.dims) > 1]
-    yield from _ready_boxes(outputs)
+    yield from _ready_boxes(outputs, facts)
     if all(row.dtype.startswith("FP") for row in outputs):
         yield from _grids(outputs, size, spec)
-        yield from _cells(outputs, size, labels)
-        yield from _queries(outputs, size)
-    yield from _maps(outputs, facts, size, asked=spec.task is Task.SEGMENTATION)
+        yield from _cells(outputs, facts, size, labels)
+        yield from _queries(outputs, facts, size, labels)
+        yield from _prior_boxes(outputs, labels)
+    yield from _maps(outputs, facts, size, labels, asked=spec.task is Task.SEGMENTATION)
     yield from _vectors(outputs, facts, labels, spec)
 
 
-def _ready_boxes(outputs: Sequence[TensorRow]) -> Iterator[Reading]:
+def _ready_boxes(outputs: Sequence[TensorRow], facts: GraphFacts) -> Iterator[Reading]:
     why = "it gives boxes, scores and classes"
     if len(outputs) == 1 and len(outputs[0].dims) == 3 and outputs[0].dims[-1] == _BOX + 2:
-        if outputs[0].dims[1] <= _MOST_QUERIES:
+        # Two classes behind a box, as they come out of a Sigmoid, are an RT-DETR's (`_queries`).
+        if outputs[0].dims[1] <= _MOST_QUERIES and facts.scored.get(outputs[0].name, 0) < 2:
             yield Reading(Task.DETECTION, (outputs[0].name,), why, "boxes")
         return
     boxes = [row for row in outputs if len(row.dims) == 3 and row.dims[-1] == _BOX]
@@ -159,18 +185,23 @@ def _grids(outputs: Sequence[TensorRow], size: tuple[int, int], spec: VisionSpec
     )
 
 
-def _cells(outputs: Sequence[TensorRow], size: tuple[int, int], labels: int) -> Iterator[Reading]:
+def _cells(
+    outputs: Sequence[TensorRow], facts: GraphFacts, size: tuple[int, int], labels: int
+) -> Iterator[Reading]:
     width, height = size
     flat = [row for row in outputs if len(row.dims) == 3]
     masks = [row for row in outputs if len(row.dims) == 4 and row.dims[1] == _MASKS]
     if len(flat) != 1 or len(outputs) != len(flat) + len(masks) or len(masks) > 1:
         return
     _, first, second = flat[0].dims
+    scored = facts.scored.get(flat[0].name, 0)
     for strides in _STRIDES:
         cells = sum(-(-height // stride) * -(-width // stride) for stride in strides)
         if first == _ANCHORS_A_CELL * cells and second > _BOX + 1 and not masks:
             why = f"it gives {first} boxes, three a cell"
-            yield Reading(Task.DETECTION, (flat[0].name,), why, "yolov5", second - _BOX - 1)
+            classes = second - _BOX - 1
+            sure = classes not in _OTHER_CHANNELS or classes == labels
+            yield Reading(Task.DETECTION, (flat[0].name,), why, "yolov5", classes, sure)
             return
         channels = first if second == cells else second if first == cells else 0
         extra = _MASKS if masks else 0
@@ -185,18 +216,31 @@ def _cells(outputs: Sequence[TensorRow], size: tuple[int, int], labels: int) -> 
             if rows and behind != known and (behind - 1 == known or not labels):
                 yield Reading(task, names, why + ", with an objectness", "yolov5", behind - 1)
             if not rows or behind - 1 != known:
-                yield Reading(task, names, why, "yolov8", behind)
+                sure = rows or bool(masks) or _are_classes(behind, labels, scored)
+                why += f" and {behind} values behind each"
+                yield Reading(task, names, why, "yolov8", behind, sure)
             return
 
 
-def _queries(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Reading]:
+def _are_classes(count: int, labels: int, scored: int) -> bool:
+    """Whether so many values behind a box are scores of classes, and not key points, angles or mask weights:
+    as many as there are labels, one, COCO's, or all that a Sigmoid gave."""
+    return count in (labels, 1, _COCO, scored)
+
+
+def _queries(
+    outputs: Sequence[TensorRow], facts: GraphFacts, size: tuple[int, int], labels: int
+) -> Iterator[Reading]:
     flat = [row for row in outputs if len(row.dims) == 3 and 0 < row.dims[1] <= _MOST_QUERIES]
     if len(flat) != len(outputs):
         return
-    alone = len(flat) == 1 and flat[0].dims[-1] > _BOX and flat[0].dims[-1] != _BOX + 2
-    if alone and next(_cells(outputs, size, 0), None) is None and not _covers(flat[0].dims[1:], size):
+    scored = facts.scored.get(flat[0].name, 0) if flat else 0
+    alone = len(flat) == 1 and flat[0].dims[-1] > _BOX and (flat[0].dims[-1] != _BOX + 2 or scored == 2)
+    if alone and next(_cells(outputs, facts, size, 0), None) is None and not _covers(flat[0].dims[1:], size):
         why = f"it gives {flat[0].dims[1]} boxes with their classes"
-        yield Reading(Task.DETECTION, (flat[0].name,), why, "detr", flat[0].dims[-1] - _BOX)
+        classes = flat[0].dims[-1] - _BOX
+        sure = classes > 1 and _are_classes(classes, labels, scored)
+        yield Reading(Task.DETECTION, (flat[0].name,), why, "detr", classes, sure)
     boxes = [row for row in flat if row.dims[-1] == _BOX and not _says(row, "logit", "score", "class")]
     logits = [row for row in flat if row not in boxes]
     if len(boxes) == len(logits) == 1 and boxes[0].dims[1] == logits[0].dims[1]:
@@ -204,8 +248,29 @@ def _queries(outputs: Sequence[TensorRow], size: tuple[int, int]) -> Iterator[Re
         yield Reading(Task.DETECTION, (boxes[0].name, logits[0].name), why, "detr", logits[0].dims[-1])
 
 
+def _prior_boxes(outputs: Sequence[TensorRow], labels: int) -> Iterator[Reading]:
+    """Decoded boxes of an SSD before non-maximum suppression; more than a set of queries ever is."""
+    flat = [row for row in outputs if len(row.dims) == 3 and row.dims[1] > _MOST_QUERIES]
+    boxes = [row for row in flat if row.dims[-1] == _BOX and not _says(row, *_CLASS_WORDS)]
+    scores = [row for row in flat if row not in boxes and row.dims[-1] > 1]
+    if len(outputs) == 2 and len(boxes) == len(scores) == 1 and boxes[0].dims[1] == scores[0].dims[1]:
+        count, own = scores[0].dims[1:]
+        why = (
+            f'it gives {count} boxes, as corners from 0 to 1, and {own} classes for each, the first "nothing"'
+        )
+        classes = own if labels == own else own - 1  # some lists name the first too
+        yield Reading(
+            Task.DETECTION,
+            (boxes[0].name, scores[0].name),
+            why,
+            "ssd",
+            classes,
+            sure=labels in (own, own - 1),
+        )
+
+
 def _maps(
-    outputs: Sequence[TensorRow], facts: GraphFacts, size: tuple[int, int], *, asked: bool
+    outputs: Sequence[TensorRow], facts: GraphFacts, size: tuple[int, int], labels: int, *, asked: bool
 ) -> Iterator[Reading]:
     """Class maps: of several alike, such as torchvision's ``out`` and ``aux``, the first."""
     if not outputs or len({row.dims for row in outputs}) > 1:
@@ -224,9 +289,13 @@ def _maps(
     if classes == 1 and whole:
         yield Reading(Task.SEGMENTATION, (row.name,), "it gives a class a point")
         return
-    yield Reading(Task.SEGMENTATION, (row.name,), f"it scores {classes} classes a point", "", max(2, classes))
-    if classes == 1 and not asked and facts.makers.get(row.name) != "Sigmoid" and row.dtype != "BOOL":
-        yield Reading(Task.RAW, (row.name,), "it gives one number a point")
+    made = facts.makers.get(row.name, "")
+    # Maps of one class are masks or depths; as many channels as the picture's are most often a picture.
+    told = _says(row, *_MAP_WORDS) or made in ("Softmax", "Sigmoid", "LogSoftmax") or row.dtype == "BOOL"
+    whole_picture = rows == size[1] and classes not in (1, facts.channels)
+    sure = told or whole_picture or labels == max(2, classes)
+    why = f"it scores {classes} classes a point" if classes > 1 else "it gives one number a point"
+    yield Reading(Task.SEGMENTATION, (row.name,), why, "", max(2, classes), sure)
 
 
 def _covers(dims: Sequence[int], size: tuple[int, int]) -> bool:
@@ -254,7 +323,7 @@ def _vectors(
             return
     row = next((row for row in vectors if _length(row) in (labels, *_IMAGENET)), vectors[0])
     length, maker = _length(row), facts.makers.get(row.name, "")
-    is_named = _says(row, *_EMBEDDING_WORDS) or maker in ("LpNormalization", "Div")
+    is_named = _says(row, *_EMBEDDING_WORDS) or maker == "LpNormalization"
     if (
         length == labels
         or length in _IMAGENET

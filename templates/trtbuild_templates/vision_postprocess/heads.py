@@ -1,6 +1,6 @@
 """What a detector's outputs mean: boxes in pixels of the network's picture, scores and classes, for a batch.
 
-Layouts are those of trtbuild's plan: yolov3, yolov5, yolov8, detr, boxes, tf.
+Layouts are those of trtbuild's plan: yolov3, yolov5, yolov8, detr, boxes, tf, ssd.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def candidates(outputs: Sequence[Any], settings: Settings) -> Candidates:
         "detr": _detr,
         "boxes": _boxes,
         "tf": _tf,
+        "ssd": _ssd,
     }[settings.head]
     return head(outputs, settings)
 
@@ -138,6 +139,20 @@ def _tf(outputs: Sequence[Any], settings: Settings) -> Candidates:
     corners, scores, ids = outputs
     size = np.array([settings.width, settings.height] * 2, np.float32)
     return _boxes([corners[..., [1, 0, 3, 2]] * size, scores, ids], settings)
+
+
+def _ssd(outputs: Sequence[Any], settings: Settings) -> Candidates:
+    """Boxes [n, boxes, 4] as corners from 0 to 1, scores [n, boxes, 1 + classes]; the first is "nothing"."""
+    corners, scores = outputs
+    scores = activated(scores, settings.activation)
+    things = scores[..., 1:]
+    named = settings.classes - things.shape[-1]  # 1: the labels name the first too
+    top = things.max(axis=-1)
+    p, a = np.nonzero(top >= settings.score_threshold)
+    ids = things[p, a].argmax(axis=-1) + named if len(p) else np.zeros(0, np.int64)
+    size = np.array([settings.width, settings.height] * 2, np.float32)
+    kept = np.asarray(corners[p, a], np.float32).reshape(-1, _BOX) * size
+    return Candidates(p, a, kept, top[p, a], ids, overlap=True)
 
 
 def _corners(boxes: Any) -> Any:
