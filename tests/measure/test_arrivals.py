@@ -103,6 +103,12 @@ def test_azure_traces_are_csv_with_seven_decimals(tmp_path):
     assert (rows[1].input_tokens, rows[1].output_tokens) == (110, 27)
 
 
+def test_iso_times_in_every_form(tmp_path):
+    texts = ("2024-03-31T01:59:59Z", "2024-03-31T03:00:00.5000001+01:00", "2024-03-31 02:00:01.25+0000")
+    text = "\n".join(f'{{"timestamp": "{one}"}}' for one in texts)
+    assert [row.at_s for row in read_trace(trace(tmp_path, text))] == [0, 1.5, 2.25]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -114,6 +120,10 @@ def test_azure_traces_are_csv_with_seven_decimals(tmp_path):
         ('{"at_s": 1, "input_tokens": 0}\n', "input_tokens is 0"),
         ('{"timestamp": "yesterday"}\n', "'yesterday' is no time"),
         ("[1]\n", "no JSON object"),
+        ('{"at_s": -5}\n', ":1: at_s is -5"),
+        ('{"timestamp": -5}\n', ":1: timestamp is -5"),
+        ('{"at_s": 0}\n{"at_s": 1e12}\n', ":2 is 1e.12 s after the first line, more than a year"),
+        ('{"timestamp": "2024-01-01T10:00:00.5Q"}\n', "is no time"),
     ],
 )
 def test_a_bad_trace_is_refused_with_its_line(tmp_path, text, said):
@@ -131,7 +141,10 @@ def test_short_forms_of_shapes():
     assert parse_shape("trace:a.jsonl@2") == Replay(path=Path("a.jsonl"), speed=2)
 
 
-@pytest.mark.parametrize("text", ["closed", "closed:none", "poisson:0", "tide:3", "trace:", "closed:0"])
+@pytest.mark.parametrize(
+    "text",
+    ["closed", "closed:none", "poisson:0", "tide:3", "trace:", "closed:0", "bursts:2@inf", "ramp:nan-3"],
+)
 def test_a_shape_that_is_none_is_refused_with_the_forms(text):
     with pytest.raises(MeasureError) as caught:
         parse_shape(text)

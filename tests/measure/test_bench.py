@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -10,10 +13,21 @@ import pytest
 
 from tritonstream import ModelKind
 from tritonstream.testing import FakeModel, FakePage, FakeTriton, Fault
+from trtbuild.cli.measured import show_run
 from trtbuild.errors import MeasureError, ServeError
 from trtbuild.measure.bench import bench
 from trtbuild.measure.load.flags import parse_shape, parse_traffic
-from trtbuild.measure.load.spec import Closed, Constant, FileTraffic, Flow, LoadSpec, Replay, Slo, TextTraffic
+from trtbuild.measure.load.spec import (
+    Bursts,
+    Closed,
+    Constant,
+    FileTraffic,
+    Flow,
+    LoadSpec,
+    Replay,
+    Slo,
+    TextTraffic,
+)
 from trtbuild.measure.mix import Tokens, run_mix
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
@@ -98,6 +112,65 @@ def test_a_trace_is_replayed_with_its_lengths(fake, store, tmp_path):
     record = run(fake, load(Replay(path=path, speed=2.0)), store)
     assert [one.intended_s for one in record.requests] == [0, 0.2]
     assert [(one.prompt_tokens, one.output_tokens) for one in record.requests] == [(7, 3), (9, 2)]
+
+
+def test_a_trace_that_is_over_sooner_than_its_answers_is_measured_to_the_last(store, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"at_s": 0, "output_tokens": 5}\n{"at_s": 0.1, "output_tokens": 5}\n')
+    with FakeTriton({"llm": FakeModel(reply=WORDS, between_tokens_s=0.1)}) as fake:
+        record = run(fake, load(Replay(path=path), duration_s=20.0), store)
+    assert record.window_s[1] == pytest.approx(max(one.end_s for one in record.requests))
+    length_s = record.window_s[1]
+    assert record.metrics["all"]["tokens_out_per_s"]["value"] == pytest.approx(10 / length_s, rel=0.15)
+    assert record.metrics["all"]["requests"] == 2  # the one that was sent last counts too
+
+
+def test_lines_of_a_trace_that_come_too_late_are_told(fake, store, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"at_s": 0}\n{"at_s": 0.1}\n{"at_s": 90}\n')
+    record = run(fake, load(Replay(path=path), duration_s=0.5), store)
+    assert len(record.requests) == 2
+    assert any("1 of its 3 requests come after the 0.5 s" in text for text in record.notes)
+
+
+def test_a_window_shorter_than_an_answer_gives_no_rate(store, capsys):
+    with FakeTriton({"llm": FakeModel(reply=WORDS, between_tokens_s=0.2)}) as fake:
+        record = run(fake, load(Bursts(requests=3, every_s=0.2), duration_s=0.4), store)
+    assert all(one.outcome == "ok" for one in record.requests)
+    assert any("window too short" in text for text in record.notes)
+    show_run(record)
+    assert "too short" in capsys.readouterr().out
+
+
+def test_the_connection_is_there_before_the_clock_starts(store):
+    """What a first call costs is no request's: neither late sending nor a longer first token."""
+    with FakeTriton({"llm": FakeModel(reply=WORDS)}) as fake:
+        record = run(fake, load(Constant(rate_per_s=1), requests=1, duration_s=3.0), store)
+        served = len(fake.served)
+    assert len(record.requests) == 1
+    assert served == 4  # two that size prompts, one that warms, and the one that counts
+    assert record.requests[0].intended_s == 0
+    assert record.generator["sent"] == 1
+    assert record.generator["send_error_max_s"] < 0.03  # the timeline's process alone took longer to start
+
+
+def test_a_run_that_is_told_to_end_is_kept_as_interrupted(store):
+    with FakeTriton({"llm": FakeModel(reply=WORDS, first_token_s=0.05)}) as fake:
+        words = ["bench", "--model", "llm", "--url", fake.url, "--duration", "60", "--warmup", "0"]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "trtbuild", *words, "--runs", str(store.path)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while len(fake.served) < 6 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child.send_signal(signal.SIGTERM)
+        _, said = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "interrupted" in said
+    kept = store.read("last")
+    assert kept.state == "interrupted"
+    assert any(one.outcome == "ok" for one in kept.requests)
 
 
 def test_own_prompts_go_round(fake, store, tmp_path):
@@ -220,6 +293,16 @@ def test_what_pictures_leave_of_the_machine():
     assert tokens.left == pytest.approx(0.75)  # 1 - 10 x 0.05 / 2
     assert tokens.share == pytest.approx(0.7 / 0.75)
     assert Tokens("llm", 200.0, 0.0, 50.0, 0.05, 2).share is None  # nothing is left: no figure
+
+
+def test_only_runs_of_its_kind_are_what_a_run_is_held_against(fake, store):
+    run(fake, load(Closed(users=1), requests=2), store)
+    other = run(fake, load(Constant(rate_per_s=9), requests=2), store)
+    assert other.changed == {}
+    labelled = run(fake, load(Closed(users=1), parse_traffic("8/2"), requests=2), store, label="mine")
+    assert labelled.changed == {}
+    again = run(fake, load(Constant(rate_per_s=9), requests=2), store, label="mine")
+    assert again.changed["run"] == [labelled.run_id, again.run_id]
 
 
 def test_what_changed_since_the_last_run_is_told(fake, store):

@@ -118,5 +118,47 @@ def test_every_finding_has_evidence_and_a_change():
 @pytest.mark.parametrize("share", [0.2, 0.95])
 def test_a_generator_at_its_limit_is_told(share):
     made = run_of()
-    made.generator = {"cpu_share": share, "send_error_p99_s": 0.0, "loop_lag_max_s": 0.0}
+    made.generator = {
+        "cpu_share": share,
+        "send_error_max_s": 0.001,
+        "sent": 55,
+        "sent_late": 0,
+        "loop_lag_max_s": 0.0,
+    }
     assert ("load generator" in names(made)) == (share > 0.9)
+
+
+def frozen(*, rate_per_s=3.0, begin_s=6.0, length_s=8.0, limit_s=5.0):
+    """Requests of 20 tokens at a server that stands still for a while."""
+    made = run_of(0)
+    for n in range(60):
+        at_s = n / rate_per_s
+        one = sample(n, begin_s=at_s, ttft_s=0.18, step_s=0.06, tokens=4, prompt_tokens=20)
+        if begin_s - 0.4 < at_s < begin_s + length_s:
+            one = sample(n, begin_s=at_s, tokens=1)
+            one.first_s, one.arrival_s, one.arrival_tokens = None, [], []
+            one.outcome, one.end_s, one.error = "timeout", at_s + limit_s, "TotalTimeout: late"
+        made.requests.append(one)
+    made.metrics = summarise(made)
+    return made
+
+
+def test_a_standstill_is_found_and_no_prompt_is_blamed_for_it():
+    found = diagnose(frozen())
+    assert found[0].name == "standstill"
+    # the last token before: 5.333 + 0.18 + 3 x 0.06 s; the first after: 14 + 0.18 s
+    assert "gave nothing for 8.5 s, from 5.7 to 14.2 s" in found[0].evidence
+    assert "prefill" not in [limit.name for limit in found]
+
+
+def test_one_user_at_a_slow_server_is_no_standstill():
+    made = run_of(20, ttft_s=0.4, step_s=0.1)
+    assert "standstill" not in names(made)
+
+
+def test_a_short_prompt_is_not_blamed_for_a_long_wait():
+    # 20 tokens are at most 20 steps of 10 ms; the first token took 2 s
+    found = names(run_of(ttft_s=2.0, step_s=0.01, tokens=10, prompt_tokens=20))
+    assert found[0] == "waiting that no metric shows"
+    # two steps before the first token are what every request has
+    assert "prefill" not in names(run_of(ttft_s=0.1, step_s=0.05, tokens=3, prompt_tokens=20))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sqlite3
 import subprocess
 import sys
@@ -10,11 +12,13 @@ import numpy as np
 import pytest
 
 from trtbuild.errors import MeasureError
+from trtbuild.measure.bench import judged
 from trtbuild.measure.load.sample import RequestSample
-from trtbuild.measure.metrics import summarise
+from trtbuild.measure.metrics import LATENCIES, observed, summarise
 from trtbuild.measure.records.compare import compare
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
+from trtbuild.measure.records.tables import runs_csv
 from trtbuild.measure.roofs import impossible
 
 LOAD = {
@@ -63,6 +67,67 @@ def test_rates_by_hand():
     assert group["tokens_out_per_s"]["value"] == pytest.approx(50 * 5 / 100)
     assert group["tokens_in_per_s"]["value"] == pytest.approx(50 * 10 / 100)
     assert group["requests_per_s"]["value"] == pytest.approx(0.5)
+
+
+def spread(count):
+    """TTFTs from 0.1 to 3 s in no order."""
+    return np.random.default_rng(8).permutation(np.linspace(0.1, 3.0, count))
+
+
+def frozen(*, limit_s=5.0, count=55, silent=15):
+    """A run in which the last requests got nothing within the time limit."""
+    made = record(spread(count))
+    for one in made.requests[-silent:]:
+        one.first_s, one.arrival_s, one.arrival_tokens, one.output_tokens = None, [], [], None
+        one.outcome, one.error, one.end_s = "timeout", "TotalTimeout: late", one.intended_s + limit_s
+    made.metrics = summarise(made)
+    return made
+
+
+def test_a_request_without_an_answer_counts_as_longer_than_its_wait():
+    group = frozen().metrics["all"]
+    assert (group["ttft_s"]["n"], group["ttft_s"]["cut"]) == (55, 15)
+    assert group["ttft_s"]["p90"]["value"] == pytest.approx(5.0)
+    assert group["ttft_s"]["p90"]["at_least"]
+    assert group["latency_s"]["p90"]["at_least"]
+    assert group["ttft_s"]["mean"]["at_least"]
+    assert "at_least" not in group["ttft_s"]["p50"]
+    assert "15 of 55 requests got nothing" in " ".join(judged(made_generator(frozen())))
+
+
+def made_generator(made):
+    made.generator = {
+        "cpu_share": 0.1,
+        "send_error_max_s": 0.001,
+        "sent": 55,
+        "sent_late": 0,
+        "loop_lag_max_s": 0.0,
+    }
+    made.load = {**made.load, "flows": []}
+    return made
+
+
+def test_a_stream_that_stops_counts_in_tpot_and_itl():
+    one = sample(0, tokens=2, max_tokens=11, outcome="timeout", end_s=5.1)
+    ttft, tpot, itl, latency, _ = (observed(metric, [one]) for metric in LATENCIES)
+    assert (ttft.values.tolist(), ttft.cuts) == ([pytest.approx(0.1)], 0)  # its first token came
+    assert (tpot.values.tolist(), tpot.cuts) == ([pytest.approx(0.5)], 1)  # 5 s for at most 10 tokens more
+    assert itl.values.tolist() == [pytest.approx(0.01), pytest.approx(5.1 - 0.11)]
+    assert itl.cut.tolist() == [False, True]
+    assert (latency.values.tolist(), latency.cuts) == ([pytest.approx(5.1)], 1)
+
+
+def test_a_server_that_failed_is_not_called_better():
+    base = record(spread(55))
+    rows = {row.metric: row for row in compare(base, frozen(silent=30)).rows}
+    assert rows["TTFT P50"].verdict == "worse"
+    assert rows["TTFT P50"].at_least == (False, True)
+
+
+def test_exports_say_what_is_a_bound():
+    (row,) = csv.DictReader(io.StringIO(runs_csv([frozen(count=100, silent=15)])))
+    assert "ttft_s_p95" in row["at_least"].split()
+    assert "ttft_s_p50" not in row["at_least"].split()
 
 
 def test_a_whole_record_is_kept(tmp_path):

@@ -34,7 +34,13 @@ def level(users, seed):
     gauges = (("generation", users), ("waiting", 2), ("kv_used", 40), ("kv_max", 128), ("cpu_cores", 1.5))
     made.timeline = [(t_s, "m_engine", name, value) for t_s in range(0, 100, 5) for name, value in gauges]
     made.deployment = {"models": ["m"], "address": "here", "plan": PLAN}
-    made.generator = {"cpu_share": 0.2, "send_error_p99_s": 0.001, "loop_lag_max_s": 0.01}
+    made.generator = {
+        "cpu_share": 0.2,
+        "send_error_max_s": 0.001,
+        "sent": 55,
+        "sent_late": 0,
+        "loop_lag_max_s": 0.01,
+    }
     return made
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trtbuild.measure import stats
+from trtbuild.measure.censored import Curve, Observed, quantile
 
 
 def test_least_counts():
@@ -70,3 +71,57 @@ def test_a_difference_is_found_and_none_is_not():
     changed = stats.quantile_difference(a, slower, 0.5)
     assert same.low < 0 < same.high
     assert 0 < changed.low < changed.value < changed.high
+
+
+def observed(values, cut):
+    return Observed(np.asarray(values, float), np.asarray(cut, bool))
+
+
+def test_the_product_limit_of_a_published_trial():
+    """Weeks in remission under 6-mercaptopurine (Freireich et al. 1963), Kalbfleisch and Prentice."""
+    known, cut = [6, 6, 6, 7, 10, 13, 16, 22, 23], [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
+    data = observed([*known, *cut], [False] * len(known) + [True] * len(cut))
+    curve = Curve(data)
+    left = dict(zip(curve.steps, 1 - curve.share, strict=True))
+    assert [round(left[week], 3) for week in (6, 7, 10, 13, 16, 22, 23)] == [
+        *(0.857, 0.807, 0.753, 0.690, 0.627, 0.538, 0.448)
+    ]  # fmt: skip
+    assert curve.quantile(0.5).value == 23
+    late = curve.quantile(0.9)
+    assert late.at_least
+    assert late.value >= 23
+
+
+def test_without_cut_values_a_quantile_is_the_usual_one():
+    values = np.random.default_rng(2).gamma(2, 1, 57)
+    for share in (0.0, 0.1, 0.5, 0.77, 0.99, 1.0):
+        assert Curve(Observed.whole(values)).quantile(share).value == pytest.approx(
+            np.quantile(values, share)
+        )
+
+
+def test_a_percentile_among_what_was_not_waited_for_is_a_bound():
+    """40 answers up to 3.1 s and 15 that were given up after 5 s: P90 is one of the 15."""
+    values = [*np.linspace(0.1, 3.1, 40), *[5.0] * 15]
+    found = stats.percentile(observed(values, [False] * 40 + [True] * 15), 0.9)
+    assert (found.value, found.at_least, found.high) == (5.0, True, None)
+    middle = stats.percentile(observed(values, [False] * 40 + [True] * 15), 0.5)
+    assert not middle.at_least
+    assert middle.value == pytest.approx(np.quantile(values, 0.5))
+
+
+def test_what_ended_at_once_weighs_nothing():
+    answers = list(np.linspace(1.0, 2.0, 101))
+    data = observed([0.002] * 50 + answers, [True] * 50 + [False] * 101)
+    assert quantile(data, 0.5).value == pytest.approx(1.5, abs=0.01)
+
+
+def test_a_difference_with_a_bound_has_one_end():
+    good = np.random.default_rng(4).uniform(0.1, 1.0, 60)
+    bad = observed(np.where(good > 0.7, 5.0, good), good > 0.7)
+    worse = stats.quantile_difference(good, bad, 0.9)
+    assert worse.low > 0
+    assert worse.high is None
+    better = stats.quantile_difference(bad, good, 0.9)
+    assert better.high < 0
+    assert better.low is None

@@ -100,7 +100,7 @@ def _mix(
     vision_shape: str, label: str, as_json: bool, options: dict[str, Any],
 ) -> None:  # fmt: skip
     from trtbuild.cli.console import print_table
-    from trtbuild.cli.measured import milliseconds
+    from trtbuild.cli.measured import bounded
     from trtbuild.measure.mix import run_mix
 
     words = [item for item in traffic if not item.startswith("vision")]
@@ -116,7 +116,7 @@ def _mix(
         print_json(mixed.as_json())
         return
     rows = [
-        (tenant.model, tenant.metric, milliseconds(tenant.alone.value), milliseconds(tenant.together.value),
+        (tenant.model, tenant.metric, bounded(tenant.alone.as_json()), bounded(tenant.together.as_json()),
          f"{tenant.ratio:.2f}" if tenant.ratio else tenant.why)
         for tenant in mixed.tenants
     ]  # fmt: skip

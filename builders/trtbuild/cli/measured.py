@@ -234,10 +234,10 @@ def show_run(record: Record) -> None:
     _show_server(record.metrics.get("server", {}))
     own = record.generator
     if own:
-        note(
-            f"generator: {own['cpu_share']:.0%} of a core, "
-            f"send-time error P99 {1e3 * own['send_error_p99_s']:.1f} ms"
-        )
+        from trtbuild.measure.metrics import send_error_text
+
+        late = send_error_text(own, record.metrics.get("all", {}))
+        note(f"generator: {own['cpu_share']:.0%} of a core, {late}")
     for text in record.notes:
         note(f"note: {text}")
     changes = {path: values for path, values in record.changed.items() if path != "run"}
@@ -258,8 +258,14 @@ def _show_latencies(name: str, group: dict[str, Any]) -> None:
     for metric in LATENCIES:
         data = group.get(metric.name)
         if data and data["n"] and metric.name != "send_error_s":
-            mean = milliseconds(data["mean"]["value"])
-            rows.append((metric.title, data["n"], mean, *(_interval(data[part]) for part in _SHOWN)))
+            rows.append(
+                (
+                    metric.title,
+                    _count(data),
+                    bounded(data["mean"]),
+                    *(_interval(data[part]) for part in _SHOWN),
+                )
+            )
     if rows:
         title = "all requests" if name == "all" else name
         columns = (f"{title}, ms", ">n", ">mean", *(f">{part.upper()} (95 %)" for part in _SHOWN))
@@ -269,8 +275,23 @@ def _show_latencies(name: str, group: dict[str, Any]) -> None:
 def _interval(data: dict[str, Any]) -> str:
     if data["value"] is None:
         return "too few"
-    low, high = milliseconds(data["low"]), milliseconds(data["high"])
-    return f"{milliseconds(data['value'])} ({low}–{high})"
+    return f"{bounded(data)} ({interval(data['low'], data['high'])})"
+
+
+def _count(data: dict[str, Any]) -> str:
+    return f"{data['n']}, {data['cut']} cut" if data.get("cut") else str(data["n"])
+
+
+def bounded(data: dict[str, Any]) -> str:
+    """An estimate's value in milliseconds; ≥ where the true one is larger."""
+    return ("≥" if data.get("at_least") else "") + milliseconds(data["value"])
+
+
+def interval(low_s: float | None, high_s: float | None) -> str:
+    """Both ends in milliseconds; the upper one unknown where values were not waited for."""
+    if low_s is None:
+        return "–"
+    return f"{milliseconds(low_s)}–{'?' if high_s is None else milliseconds(high_s)}"
 
 
 def milliseconds(value_s: float | None) -> str:
@@ -303,6 +324,8 @@ def _show_rates(groups: dict[str, dict[str, Any]]) -> None:
 def _rate(data: dict[str, Any] | None) -> str:
     if not data or data["value"] is None:
         return "–"
+    if data.get("why"):
+        return "too short"
     value, half = data["value"], (data["high"] - data["low"]) / 2
     return f"{value:.1f} ±{half:.1f}" if value >= 10 else f"{value:.2f} ±{half:.2f}"
 

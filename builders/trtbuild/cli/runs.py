@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trtbuild.cli.console import note, print_json, print_table
-from trtbuild.cli.measured import milliseconds, open_store, runs_option, show_run
+from trtbuild.cli.measured import bounded, milliseconds, open_store, runs_option, show_run
 from trtbuild.errors import MeasureError
 
 
@@ -104,14 +104,16 @@ def _list(store: Any, lines: int, as_json: bool, as_csv: bool) -> None:
 
 
 def _row(record: Any) -> tuple[object, ...]:
+    from trtbuild.measure.metrics import rate_value
+
     group = record.metrics.get("all", {})
-    rates = (group.get(key) or {} for key in ("tokens_out_per_s", "goodput_per_s"))
-    tokens, goodput = (f"{rate['value']:.1f}" if rate.get("value") is not None else "" for rate in rates)
-    ttft = ((group.get("ttft_s") or {}).get("p95") or {}).get("value")
+    rates = (rate_value(record, key) for key in ("tokens_out_per_s", "goodput_per_s"))
+    tokens, goodput = ("" if rate is None else f"{rate:.1f}" for rate in rates)
+    ttft = (group.get("ttft_s") or {}).get("p95") or {}
     return (
         record.run_id, record.begun[:16].replace("T", " "), record.kind, record.label, record.state,
         " + ".join(describe_flow(flow) for flow in record.load.get("flows", ())), group.get("requests", ""),
-        "" if ttft is None else milliseconds(ttft), tokens, goodput,
+        "" if ttft.get("value") is None else bounded(ttft), tokens, goodput,
     )  # fmt: skip
 
 
@@ -166,11 +168,16 @@ def _compared(row: Any) -> tuple[str, ...]:
     if row.before is None:
         return (row.metric, "–", "–", "–", "–", row.verdict)
 
-    def shown(value: float) -> str:
-        return f"{milliseconds(value)} ms" if row.unit == "s" else f"{value:.3g}"
+    def shown(value: float, at_least: bool) -> str:
+        return ("≥" if at_least else "") + (
+            f"{milliseconds(value)} ms" if row.unit == "s" else f"{value:.3g}"
+        )
 
-    relative = "" if row.relative is None else f"{row.relative:+.1%}"
-    scale = row.before or 1.0
-    low, high = row.difference.low / scale, row.difference.high / scale
-    interval = f"{low:+.1%} to {high:+.1%}" if row.before else ""
-    return (row.metric, shown(row.before), shown(row.after), relative, interval, row.verdict)
+    relative = "" if row.relative is None or any(row.at_least) else f"{row.relative:+.1%}"
+    low, high = (
+        "?" if end is None else f"{end / (row.before or 1.0):+.1%}"
+        for end in (row.difference.low, row.difference.high)
+    )
+    interval = f"{low} to {high}" if row.before else ""
+    values = (shown(value, bound) for value, bound in zip((row.before, row.after), row.at_least, strict=True))
+    return (row.metric, *values, relative, interval, row.verdict)

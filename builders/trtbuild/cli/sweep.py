@@ -10,12 +10,13 @@ import click
 
 from trtbuild.cli.console import note, print_json, print_table
 from trtbuild.cli.measured import (
+    bounded,
     chosen_server,
+    interval,
     live,
     load_options,
     make_flow,
     make_load,
-    milliseconds,
     open_store,
     runs_option,
     server_choice,
@@ -115,7 +116,7 @@ def sweep_command(
         figure = found.nearest.figure
         raise MeasureError(
             f"no level meets {found.budget}: {found.nearest.load:g} {by} comes nearest with "
-            f"{milliseconds(figure.value)} ms ({milliseconds(figure.low)} to {milliseconds(figure.high)})",
+            f"{bounded(figure.as_json())} ms ({interval(figure.low, figure.high)})",
             "a larger budget, shorter prompts or answers, or `trtbuild tune` for another configuration",
         )
 
@@ -125,16 +126,16 @@ def _sentence(level: Level, by: str) -> str:
     verdict = "meets it" if level.meets else "breaks it"
     sure = "" if level.sure else ", not surely"
     return (
-        f"{level.load:g} {by}: {milliseconds(figure.value)} ms ({milliseconds(figure.low)} to "
-        f"{milliseconds(figure.high)}), {verdict}{sure}"
+        f"{level.load:g} {by}: {bounded(figure.as_json())} ms ({interval(figure.low, figure.high)}), "
+        f"{verdict}{sure}"
     )
 
 
 def _show(found: SweepResult) -> None:
     rows = [
         (
-            f"{level.load:g}", len(level.records), milliseconds(level.figure.value),
-            f"{milliseconds(level.figure.low)}–{milliseconds(level.figure.high)}",
+            f"{level.load:g}", len(level.records), bounded(level.figure.as_json()),
+            interval(level.figure.low, level.figure.high),
             ("meets" if level.meets else "breaks") + ("" if level.sure else ", unsure"),
             f"{level.rate('tokens_out_per_s'):.1f}", f"{level.rate('requests_per_s'):.2f}",
             " ".join(

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -20,7 +22,8 @@ from trtbuild.measure.load.calls import Caller, TextCaller, make_caller
 from trtbuild.measure.load.generator import Generator, Progress, ServerDied, trace_files
 from trtbuild.measure.load.prompts import read_prompts
 from trtbuild.measure.load.sample import RequestSample
-from trtbuild.measure.load.spec import LoadSpec
+from trtbuild.measure.load.spec import LoadSpec, Replay
+from trtbuild.measure.load.trace import read_trace
 from trtbuild.measure.load.urgent import SendFirstLoop
 from trtbuild.measure.machine import machine_facts, versions
 from trtbuild.measure.metrics import summarise
@@ -31,7 +34,8 @@ from trtbuild.measure.server import MeasuredServer
 
 KEEP_EVERY_S = 1.0
 SAMPLE_EVERY_S = 0.5
-LATE_S = 0.005  # send-time error at P99 above which a run says that its generator was late
+LATE_S = 0.005  # send-time error above which a request was sent late
+MOST_LATE = 0.01  # share of requests sent late above which a run says that its generator was late
 JUMP_S = 0.2  # of the wall clock
 COLLECT_AFTER = 2000  # failed requests, each of which leaves some kilobytes in cycles
 _SWITCH_S = 0.0005  # between threads, so that keeping a run does not delay sending
@@ -91,6 +95,7 @@ def bench(
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """``asyncio.run`` on a `SendFirstLoop`; ``asyncio.Runner`` is there from Python 3.11 only."""
     loop = SendFirstLoop()
+    before = _told_to_end()
     try:
         asyncio.set_event_loop(loop)
         task = loop.create_task(work)
@@ -106,6 +111,15 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
         loop.run_until_complete(loop.shutdown_default_executor())
         asyncio.set_event_loop(None)
         loop.close()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _told_to_end() -> Any:
+    """SIGTERM ends a run as Ctrl-C does. Gives what it did before; None in a thread, which has no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 class _Run:
@@ -139,15 +153,19 @@ class _Run:
                 }
             except TritonStreamError as error:
                 raise ServeError(str(error), "see what runs: trtbuild status") from error
-            record.notes += _caller_notes(callers)
+            record.notes += [*_caller_notes(callers), *_trace_notes(load)]
+            for caller in callers.values():
+                await caller.warm()
             with _undisturbed():
-                self._begin, record.begun_unix_s = time.monotonic(), time.time()
-                self._cpu_s, self._begun = time.process_time(), True
+                record.begun_unix_s, self._begun = time.time(), True
                 self._store.begin(record)
-                self._generator = Generator(
-                    load, callers, on_sample=self._take, is_ready=client.is_ready, begin=self._begin
-                )
                 async with self._watched():
+                    # Only now: what was done until here would make the first requests late.
+                    self._begin, record.begun_unix_s = time.monotonic(), time.time()
+                    self._cpu_s = time.process_time()
+                    self._generator = Generator(
+                        load, callers, on_sample=self._take, is_ready=client.is_ready, begin=self._begin
+                    )
                     await self._generate(self._generator)
 
     async def _generate(self, generator: Generator) -> None:
@@ -172,7 +190,7 @@ class _Run:
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
         """The timeline's process and the keeper run meanwhile."""
-        asked = ["--begin", repr(self._begin), "--period", str(SAMPLE_EVERY_S)]
+        asked = ["--period", str(SAMPLE_EVERY_S)]
         asked += ["--metrics", self._server.metrics] if self._server.metrics else []
         asked += ["--pid", str(self._server.pid)] if self._server.pid else []
         asked += ["--here"] if self._server.is_here else []
@@ -194,8 +212,9 @@ class _Run:
     async def _listen(self, child: asyncio.subprocess.Process) -> None:
         assert child.stdout is not None
         async for line in child.stdout:
-            t_s, rows = json.loads(line)
-            self._new_timeline += [(t_s, *row) for row in rows]
+            at_s, rows = json.loads(line)
+            if self._begin and at_s >= self._begin:
+                self._new_timeline += [(round(at_s - self._begin, 4), *row) for row in rows]
 
     async def _keep(self) -> None:
         """Writes what is new, in a thread, a little at a time."""
@@ -216,24 +235,33 @@ class _Run:
         if not self._begun:
             return
         record, generator = self._record, self._generator
-        assert generator is not None
-        record.duration_s = generator.now()
         if record.state == "running":
             record.state, record.why = "interrupted", "stopped before its end"
-        end_s = min(generator.sending_ended_s or record.duration_s, record.duration_s)
-        record.window_s = (min(self._load.warmup_s, end_s), end_s)
+        if generator is not None:
+            record.duration_s = generator.now()
+            record.window_s = self._window(generator)
+            record.generator = self._own_side(generator)
         self._store_new()
-        record.generator = self._own_side(generator)
         record.metrics = summarise(record)
         record.notes += judged(record)
         record.changed = changed_since(self._store, record)
         self._store.finish(record)
 
+    def _window(self, generator: Generator) -> tuple[float, float]:
+        """From the warm-up's end to the time's; of a load that is over before, to its last answer."""
+        record, load = self._record, self._load
+        end_s = min(generator.sending_ended_s or record.duration_s, record.duration_s)
+        if record.complete and end_s < load.duration_s:
+            end_s = max([end_s, *(one.end_s for one in record.requests if one.outcome == "ok" and one.end_s)])
+        return min(load.warmup_s, end_s), end_s
+
     def _own_side(self, generator: Generator) -> dict[str, float]:
         late = [one.send_error_s for one in self._record.measured() if one.send_error_s is not None]
         return {
             "cpu_share": (time.process_time() - self._cpu_s) / max(self._record.duration_s, 1e-9),
-            "send_error_p99_s": float(np.quantile(late, 0.99)) if late else 0.0,
+            "send_error_max_s": max(late, default=0.0),
+            "sent": len(late),
+            "sent_late": sum(one > LATE_S for one in late),
             "loop_lag_max_s": generator.lag_max_s,
         }
 
@@ -267,6 +295,22 @@ def _caller_notes(callers: dict[str, Caller]) -> list[str]:
     return notes
 
 
+def _trace_notes(load: LoadSpec) -> list[str]:
+    """How much of each trace comes after the load's end."""
+    notes = []
+    for flow in load.flows:
+        if isinstance(flow.shape, Replay):
+            rows = read_trace(flow.shape.path)
+            sent = sum(row.at_s / flow.shape.speed < load.duration_s for row in rows)
+            if sent < len(rows):
+                notes.append(
+                    f"{flow.shape.path}: {len(rows) - sent} of its {len(rows)} requests come after the "
+                    f"{load.duration_s:g} s of the run and are not sent; the last at "
+                    f"{rows[-1].at_s / flow.shape.speed:g} s"
+                )
+    return notes
+
+
 def judged(record: Record) -> list[str]:
     """What a reader must know before believing the figures."""
     return [
@@ -278,11 +322,12 @@ def judged(record: Record) -> list[str]:
 
 def _about_generator(record: Record) -> list[str]:
     notes = []
-    late_s = record.generator["send_error_p99_s"]
-    if late_s > LATE_S:
+    own = record.generator
+    if own.get("sent_late", 0) > MOST_LATE * own.get("sent", 0):
         notes.append(
-            f"the generator was late: send-time error P99 is {1e3 * late_s:.1f} ms "
-            f"(its process used {record.generator['cpu_share']:.0%} of a core)"
+            f"the generator was late: {own['sent_late']:.0f} of {own['sent']:.0f} requests were sent more "
+            f"than {1e3 * LATE_S:g} ms after their time, at most {1e3 * own['send_error_max_s']:.1f} ms "
+            f"(its process used {own['cpu_share']:.0%} of a core)"
         )
     jumps = [value for _, _, series, value in record.timeline if series == "wall_jump_s"]
     jump_s = max(jumps, key=abs, default=0.0)
@@ -300,7 +345,14 @@ def _about_requests(record: Record) -> list[str]:
         return ["no request was measured: the run ended within its warm-up, or nothing arrived"]
     unfinished = sum(one.outcome == "unfinished" for one in measured)
     if unfinished:
-        notes.append(f"{unfinished} of {len(measured)} requests did not finish: true percentiles are higher")
+        notes.append(f"{unfinished} of {len(measured)} requests did not finish")
+    silent = [one.waited_s or 0.0 for one in measured if one.first_s is None and one.outcome != "ok"]
+    if silent:
+        notes.append(
+            f"{len(silent)} of {len(measured)} requests got nothing in the {min(silent):.1f} to "
+            f"{max(silent):.1f} s that they were waited for: they count as longer than that, and ≥ marks a "
+            "figure that falls among them"
+        )
     failed = [one for one in measured if one.outcome not in ("ok", "unfinished")]
     if failed:
         errors = [one.error for one in failed]
@@ -308,6 +360,8 @@ def _about_requests(record: Record) -> list[str]:
         notes.append(
             f"{len(failed)} of {len(measured)} requests failed, most with: {commonest or failed[0].outcome}"
         )
+    whys = {data.get("why", "") for data in record.metrics.get("all", {}).values() if isinstance(data, dict)}
+    notes += [why for why in whys if why.startswith("window too short")]
     return [*notes, *_about_lengths(record, measured)]
 
 

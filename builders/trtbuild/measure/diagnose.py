@@ -6,18 +6,22 @@ the first finding is the one to act on. Thresholds are where a cause begins to m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from trtbuild.measure.load.sample import RequestSample
 from trtbuild.measure.records.record import Record
 
 MATTERS = 0.1  # of the time to the first token, or of the latency
 FULL_KV = 0.9
 MIXED = 4.0  # longest over shortest prompts, at P90 and P10
 LOW_HITS = 0.2
+STANDSTILL_S = 1.0  # shorter silences are not looked for
+STANDSTILL = 4.0  # times the usual wait for a first token, or for the next
+FEW_STEPS = 5.0
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,50 @@ def facts_of(record: Record) -> Facts | None:
 
 def diagnose(record: Record) -> list[Limit]:
     """What limits, the weightiest first; empty if nothing stands out."""
-    found = list(_failures(record))
+    found = [*_silence(record), *_failures(record)]
     facts = facts_of(record)
     if facts is not None:
         found += [limit for rule in _RULES for limit in rule(facts)]
     return sorted(found, key=lambda limit: -limit.weight)
+
+
+def _silence(record: Record) -> Iterator[Limit]:
+    """A time in which requests were open and nobody got anything, far longer than the usual waits."""
+    requests = [one for one in record.requests if one.sent_s is not None]
+    came = [at_s for one in requests for at_s in (one.arrival_s or ([one.first_s] if one.first_s else []))]
+    first_s = [one.ttft_s for one in requests if one.ttft_s is not None]
+    gaps_s = [gap_s for one in requests for gap_s in one.itl_s()]
+    usual_s = max(float(np.median(values)) if values else 0.0 for values in (first_s, gaps_s))
+    begin_s, end_s = _longest_silence(requests, came)
+    length_s = end_s - begin_s
+    if length_s < max(STANDSTILL_S, STANDSTILL * usual_s):
+        return
+    asked = [one for one in requests if begin_s <= one.intended_s < end_s]
+    lost = sum(one.outcome != "ok" for one in asked)
+    yield Limit(
+        "standstill", 1.0,
+        f"the server gave nothing for {length_s:.1f} s, from {begin_s:.1f} to {end_s:.1f} s, while requests "
+        f"were open; of the {len(asked)} that were sent in it {lost} failed",
+        "see what it did then: its log (`trtbuild logs`), the machine's memory and swap, who else used the "
+        "GPU; figures of this run are of that as much as of the load",
+    )  # fmt: skip
+
+
+def _longest_silence(requests: Sequence[RequestSample], came: Sequence[float]) -> tuple[float, float]:
+    """The longest time, (begin_s, end_s), without an arrival and with a request open throughout."""
+    changes = sorted(
+        [(one.sent_s or 0.0, 1) for one in requests]
+        + [(one.end_s, -1) for one in requests if one.end_s is not None]
+        + [(at_s, 0) for at_s in came]
+    )
+    longest, begin_s, open_now = (0.0, 0.0), 0.0, 0
+    for at_s, change in changes:
+        if open_now and at_s - begin_s > longest[1] - longest[0]:
+            longest = (begin_s, at_s)
+        if change == 0 or open_now == 0:
+            begin_s = at_s
+        open_now += change
+    return longest
 
 
 def _failures(record: Record) -> Iterator[Limit]:
@@ -139,8 +182,20 @@ def _prefill(facts: Facts) -> Iterator[Limit]:
     wait_s = facts.engine().get("engine_wait_s", 0.0) + facts.front().get("queue_wait_s", 0.0)
     own_s = max(0.0, facts.ttft_s - wait_s)
     share = own_s / facts.latency_s if facts.latency_s else 0.0
-    if facts.decode_s and share > 0.4 and facts.prompts:
-        tokens = float(np.median(facts.prompts))
+    if not facts.decode_s or share <= 0.4 or not facts.prompts:
+        return
+    tokens = float(np.median(facts.prompts))
+    step_s = _tpot_s(facts.record)
+    if step_s is not None and own_s < FEW_STEPS * step_s:
+        return  # the step that runs, and its own: no prompt makes that shorter
+    if step_s is not None and own_s > (tokens + FEW_STEPS) * step_s:
+        yield Limit(
+            "waiting that no metric shows", share,
+            f"{1e3 * own_s:.0f} ms go by before the first token, and a prompt of {tokens:.0f} tokens cannot "
+            f"take longer than as many steps, {1e3 * tokens * step_s:.0f} ms",
+            "look before the engine: the front's CPU (`trtbuild doctor`), the network, another model's steps",
+        )  # fmt: skip
+    else:
         yield Limit(
             "prefill", share,
             f"{share:.0%} of a request's time goes by before its first token, {1e3 * own_s:.0f} ms of it not "
@@ -149,12 +204,17 @@ def _prefill(facts: Facts) -> Iterator[Limit]:
         )  # fmt: skip
 
 
+def _tpot_s(record: Record) -> float | None:
+    value: float | None = ((record.metrics.get("all", {}).get("tpot_s") or {}).get("p50") or {}).get("value")
+    return value
+
+
 def _decode(facts: Facts) -> Iterator[Limit]:
     share = facts.decode_s / facts.latency_s if facts.latency_s else 0.0
     if share > 0.5:
         running = facts.engine().get("generation_mean")
         beside = f", {running:.1f} generate at once in the mean" if running is not None else ""
-        tpot = ((facts.record.metrics.get("all", {}).get("tpot_s") or {}).get("p50") or {}).get("value")
+        tpot = _tpot_s(facts.record)
         pace = f"TPOT P50 {1e3 * tpot:.1f} ms" if tpot is not None else "no TPOT"
         yield Limit(
             "decode", 0.6 * share, f"{share:.0%} of a request's time is decoding ({pace}{beside})",

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from trtbuild.measure import stats
+from trtbuild.measure.censored import Observed, quantile
 from trtbuild.measure.load.sample import RequestSample
 from trtbuild.measure.load.spec import Slo
 from trtbuild.measure.records.record import Record
@@ -18,22 +21,58 @@ MOST_ITL = 200_000  # values that go into the percentiles of ITL
 
 @dataclass(frozen=True)
 class Metric:
-    """A latency: what it is called, its unit, its formula, and one request's values."""
+    """A latency: what it is called, its unit, its formula, and one request's values.
+
+    Attributes:
+        values: what is known.
+        waited: of a request that failed, what its value is larger than; None where nothing follows.
+        of: the kinds of requests that have it.
+    """
 
     name: str
     title: str
     unit: str
     formula: str
     values: Callable[[RequestSample], Iterable[float | None]]
+    waited: Callable[[RequestSample], float | None] = lambda one: None
+    of: tuple[str, ...] = ("text",)
 
 
+def _tpot_waited(one: RequestSample) -> float | None:
+    """No more tokens than were asked for would have come in the time."""
+    if one.first_s is None or one.end_s is None or not one.max_tokens or one.max_tokens < 2:
+        return None
+    return (one.end_s - one.first_s) / (one.max_tokens - 1)
+
+
+def _ended_well(one: RequestSample, value: float | None) -> tuple[float | None]:
+    return (value if one.outcome == "ok" else None,)
+
+
+_ANY = ("text", "vision")
 LATENCIES = (
-    Metric("ttft_s", "TTFT", "s", "first token − intended send time", lambda one: (one.ttft_s,)),
-    Metric("tpot_s", "TPOT", "s", "(last token − first token) / (tokens − 1)", lambda one: (one.tpot_s,)),
-    Metric("itl_s", "ITL", "s", "gap before a response / its tokens, each token", lambda one: one.itl_s()),
-    Metric("latency_s", "end to end", "s", "end − intended send time", lambda one: (one.latency_s,)),
-    Metric("send_error_s", "send error", "s", "sent − intended send time", lambda one: (one.send_error_s,)),
-)
+    Metric(
+        "ttft_s", "TTFT", "s", "first token − intended send time", lambda one: (one.ttft_s,),
+        lambda one: one.waited_s if one.first_s is None else None,
+    ),
+    Metric(
+        "tpot_s", "TPOT", "s", "(last token − first token) / (tokens − 1)",
+        lambda one: _ended_well(one, one.tpot_s), _tpot_waited,
+    ),
+    Metric(
+        "itl_s", "ITL", "s", "gap before a response / its tokens, each token", lambda one: one.itl_s(),
+        lambda one: one.end_s - one.arrival_s[-1] if one.arrival_s and one.end_s is not None else None,
+    ),
+    Metric(
+        "latency_s", "end to end", "s", "end − intended send time",
+        lambda one: _ended_well(one, one.latency_s), lambda one: one.waited_s, _ANY,
+    ),
+    Metric(
+        "send_error_s", "send error", "s", "sent − intended send time",
+        lambda one: (one.send_error_s,), of=_ANY,
+    ),
+)  # fmt: skip
+LATENCY = next(metric for metric in LATENCIES if metric.name == "latency_s")
 RATES = {
     "tokens_out_per_s": ("output tokens", "1/s", "tokens that arrived in the window / its length"),
     "tokens_in_per_s": (
@@ -60,8 +99,9 @@ SHARES = {
 def summarise(record: Record) -> dict[str, Any]:
     """``{"all": group, "traffic": {name: group}, "interactive": group, "offline": group}``.
 
-    A group holds ``requests``, each latency's ``n``, ``mean``, ``p50`` … ``p99``, each rate and share, all as
-    ``{value, low, high}``. Groups that would say the same as ``all`` are left out.
+    A group holds ``requests``, each latency's ``n``, ``cut`` (how many of these failed, and count as longer
+    than waited for), ``mean``, ``p50`` … ``p99``, each rate and share, all as ``{value, low, high}``, with
+    ``at_least: true`` where the true value is larger. Groups that would say the same as ``all`` are left out.
     """
     slo = Slo.model_validate(record.load.get("slo", {}))
     classes = {
@@ -90,28 +130,44 @@ def _group(requests: Sequence[RequestSample], window_s: tuple[float, float], slo
     well = [one for one in counted if one.outcome == "ok"]
     found: dict[str, Any] = {"requests": len(counted), "ok": len(well)}
     for metric in LATENCIES:
-        of = counted if metric.name == "send_error_s" else well
-        if metric.name in ("ttft_s", "tpot_s", "itl_s") and not any(one.kind == "text" for one in of):
-            continue
-        found[metric.name] = _latency(metric, of)
+        if any(one.kind in metric.of for one in counted):
+            found[metric.name] = _latency(observed(metric, counted))
     found |= _rates(requests, window_s, slo)
+    took = observed(LATENCY, counted)
+    if len(took) and (usual_s := quantile(took, 0.5).value) > end_s - begin_s:
+        why = f"window too short: {end_s - begin_s:.1f} s, and half the requests take {usual_s:.1f} s or more"
+        found |= {name: Estimate(found[name]["value"], why=why).as_json() for name in RATES if name in found}
     for name, (_, outcome) in SHARES.items():
         found[name] = stats.share(sum(one.outcome == outcome for one in counted), len(counted)).as_json()
     found["degrade_rate"] = stats.share(sum(one.degrade_step > 0 for one in counted), len(counted)).as_json()
     return found
 
 
-def values_of(metric: Metric, requests: Iterable[RequestSample]) -> list[float]:
-    """A metric's values over requests, in their order; at most `MOST_ITL` of them."""
-    values = (value for one in requests for value in metric.values(one) if value is not None)
-    return list(islice(values, MOST_ITL))
+def observed(metric: Metric, requests: Iterable[RequestSample]) -> Observed:
+    """A metric's values over requests, in their order; at most `MOST_ITL` of them.
+
+    Those that failed are in it with what was waited for, see `censored`.
+    """
+    pairs = list(islice(_observed(metric, requests), MOST_ITL))
+    return Observed(np.array([value for value, _ in pairs], float), np.array([cut for _, cut in pairs], bool))
 
 
-def _latency(metric: Metric, requests: Sequence[RequestSample]) -> dict[str, Any]:
-    values = values_of(metric, requests)
-    found: dict[str, Any] = {"n": len(values), "mean": stats.mean(values).as_json()}
-    for quantile in stats.QUANTILES:
-        found[f"p{100 * quantile:g}"] = stats.percentile(values, quantile).as_json()
+def _observed(metric: Metric, requests: Iterable[RequestSample]) -> Iterator[tuple[float, bool]]:
+    for one in requests:
+        if one.kind not in metric.of:
+            continue
+        for value in metric.values(one):
+            if value is not None:
+                yield value, False
+        waited = None if one.outcome == "ok" else metric.waited(one)
+        if waited is not None:
+            yield waited, True
+
+
+def _latency(data: Observed) -> dict[str, Any]:
+    found: dict[str, Any] = {"n": len(data), "cut": data.cuts, "mean": stats.mean(data).as_json()}
+    for share in stats.QUANTILES:
+        found[f"p{100 * share:g}"] = stats.percentile(data, share).as_json()
     return found
 
 
@@ -153,6 +209,22 @@ def meets(one: RequestSample, slo: Slo) -> bool:
         limit is None or value is None or value <= limit
         for limit, value in (*limits, (slo.latency_s, one.latency_s))
     )
+
+
+def rate_value(record: Record, name: str) -> float | None:
+    """One of `RATES` of all requests, 1/s; None where the window does not carry it."""
+    data = record.metrics.get("all", {}).get(name) or {}
+    return None if data.get("why") else data.get("value")
+
+
+def send_error_text(own: dict[str, float], group: dict[str, Any]) -> str:
+    """How late the generator sent: P99, or the most where there are too few requests for it."""
+    p99 = ((group.get("send_error_s") or {}).get("p99") or {}).get("value")
+    if p99 is not None:
+        return f"send-time error P99 {1e3 * p99:.1f} ms"
+    if "send_error_max_s" not in own:
+        return ""
+    return f"send-time error at most {1e3 * own['send_error_max_s']:.1f} ms"
 
 
 def server_side(record: Record) -> dict[str, Any]:

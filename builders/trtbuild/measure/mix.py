@@ -11,7 +11,7 @@ from typing import Any
 from trtbuild.measure.bench import bench
 from trtbuild.measure.load.generator import Progress
 from trtbuild.measure.load.spec import Flow, LoadSpec
-from trtbuild.measure.metrics import LATENCIES, rate_of, values_of
+from trtbuild.measure.metrics import LATENCIES, observed, rate_of
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
@@ -33,8 +33,10 @@ class Tenant:
 
     @property
     def ratio(self) -> float | None:
-        """together / alone: 1 is perfect isolation."""
+        """together / alone: 1 is perfect isolation; None where one is only known to be larger."""
         if not self.alone.value or self.together.value is None:
+            return None
+        if self.alone.at_least or self.together.at_least:
             return None
         return self.together.value / self.alone.value
 
@@ -162,9 +164,7 @@ def _tenants(flow: Flow, alone: Record, together: Record) -> list[Tenant]:
         if metric.name not in _FIGURES[kind]:
             continue
         values = [
-            values_of(
-                metric, [one for one in run.measured() if one.model == flow.model and one.outcome == "ok"]
-            )
+            observed(metric, [one for one in run.measured() if one.model == flow.model])
             for run in (alone, together)
         ]
         fewest = min(map(len, values))

@@ -16,24 +16,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Values = npt.NDArray[np.float64]
+from trtbuild.measure.censored import Curve, Observed, Values
+from trtbuild.measure.censored import quantile as quantile_of
+
 CONFIDENCE = 0.95
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 RESAMPLES = 2000
+_DRAWN = 4_000_000  # values that are resampled at once
 BATCHES = (5, 20)  # parts of the time, for the interval of a rate: as many as have 16 events each
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval at `CONFIDENCE`. None where the data does not carry it; ``why`` says so."""
+    """A value with its interval at `CONFIDENCE`. None where the data does not carry it; ``why`` says so.
+
+    Attributes:
+        at_least: the true value is larger: it falls among what was not waited for, see `censored`. ``high``
+            is then None, and so it is where the interval alone reaches there.
+    """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     why: str = ""
+    at_least: bool = False
 
     def as_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"value": self.value, "low": self.low, "high": self.high}
+        data |= {"at_least": True} if self.at_least else {}
         return {**data, "why": self.why} if self.why else data
 
 
@@ -61,23 +71,23 @@ def least_count(quantile: float) -> int:
     return math.ceil(math.log((1 - CONFIDENCE) / 2) / math.log(q))
 
 
-def percentile(values: Sequence[float] | Values, quantile: float) -> Estimate:
-    """A percentile of values in the order of time, by linear interpolation, with its interval."""
+def percentile(values: Observed | Sequence[float] | Values, quantile: float) -> Estimate:
+    """A percentile of values in the order of time, with its interval; see `censored` for cut ones."""
     from scipy.stats import binom
 
-    data = np.asarray(values, dtype=np.float64)
+    data = values if isinstance(values, Observed) else Observed.whole(values)
     count, least = len(data), least_count(quantile)
     if count < least:
         return Estimate(None, why=f"P{100 * quantile:g} needs {least} requests, there are {count}")
-    effective = max(effective_count(data), 1.0)
-    ordered = np.sort(data)
+    effective = max(effective_count(data.values), 1.0)
     tail = (1 - CONFIDENCE) / 2
     whole = max(1, round(effective))
     low = float(binom.ppf(tail, whole, quantile)) / whole
     high = (float(binom.ppf(1 - tail, whole, quantile)) + 1) / whole
-    at = np.quantile(ordered, [quantile, min(low, 1.0), min(high, 1.0)])
+    curve = Curve(data)
+    at, below, above = (curve.quantile(min(share, 1.0)) for share in (quantile, low, high))
     why = "" if effective >= least else f"neighbours are alike: worth {effective:.0f} requests of {least}"
-    return Estimate(float(at[0]), float(at[1]), float(at[2]), why)
+    return Estimate(at.value, below.value, None if above.at_least else above.value, why, at.at_least)
 
 
 def share(hits: int, count: int) -> Estimate:
@@ -107,11 +117,14 @@ def rate(times_s: Sequence[float], weights: Sequence[float], window_s: tuple[flo
     return Estimate(value, max(0.0, value - half), value + half)
 
 
-def mean(values: Sequence[float]) -> Estimate:
-    """The mean with Student's interval over the effective count."""
+def mean(values: Observed | Sequence[float]) -> Estimate:
+    """The mean with Student's interval over the effective count; a lower bound if values are cut."""
     from scipy.stats import t as student
 
-    data = np.asarray(values, dtype=np.float64)
+    observed = values if isinstance(values, Observed) else Observed.whole(values)
+    data = observed.values
+    if observed.cuts:
+        return Estimate(float(data.mean()), why=f"{observed.cuts} are longer than that", at_least=True)
     if len(data) < 2:
         return Estimate(float(data[0]) if len(data) else None, why="one value" if len(data) else "no values")
     effective = max(2.0, effective_count(data))
@@ -123,26 +136,45 @@ def mean(values: Sequence[float]) -> Estimate:
     return Estimate(float(data.mean()), float(data.mean()) - half, float(data.mean()) + half)
 
 
-def quantile_difference(before: Values, after: Values, quantile: float, *, seed: int = 0) -> Estimate:
+def quantile_difference(
+    before: Observed | Values, after: Observed | Values, quantile: float, *, seed: int = 0
+) -> Estimate:
     """``after − before`` of a percentile, with the percentile bootstrap over blocks of neighbours.
 
-    Blocks keep the dependence of neighbours; their length is n / effective count.
+    Blocks keep the dependence of neighbours; their length is n / effective count. Where one percentile is
+    only known to be at least something, the interval has one end: ``high`` is None if that is ``after``'s,
+    ``low`` if it is ``before``'s.
     """
     rng = np.random.default_rng(seed)
-    drawn = [
-        np.quantile(data[_blocks(data, rng)], quantile, axis=1, overwrite_input=True)
-        for data in (before, after)
-    ]
+    pair = [side if isinstance(side, Observed) else Observed.whole(side) for side in (before, after)]
+    drawn = [_resampled(side, quantile, rng) for side in pair]
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn[1] - drawn[0], [tail, 1 - tail])
-    value = float(np.quantile(after, quantile) - np.quantile(before, quantile))
-    return Estimate(value, float(low), float(high))
+    old, new = (quantile_of(side, quantile) for side in pair)
+    return Estimate(
+        new.value - old.value, None if old.at_least else float(low), None if new.at_least else float(high)
+    )
 
 
-def _blocks(data: Values, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Indices of `RESAMPLES` circular block resamples, one a row."""
+def _resampled(data: Observed, quantile: float, rng: np.random.Generator) -> Values:
+    """The quantile of each of `RESAMPLES` resamples, a part of them at a time."""
+    found: list[float] = []
+    rows = max(1, min(RESAMPLES, _DRAWN // len(data)))
+    while len(found) < RESAMPLES:
+        indices = _blocks(data.values, rng, min(rows, RESAMPLES - len(found)))
+        if data.cut.any():
+            found += [
+                quantile_of(Observed(data.values[row], data.cut[row]), quantile).value for row in indices
+            ]
+        else:
+            found += np.quantile(data.values[indices], quantile, axis=1, overwrite_input=True).tolist()
+    return np.asarray(found)
+
+
+def _blocks(data: Values, rng: np.random.Generator, rows: int) -> npt.NDArray[np.intp]:
+    """Indices of ``rows`` circular block resamples, one a row."""
     count = len(data)
     length = max(1, round(count / effective_count(data)))
-    starts = rng.integers(0, count, (RESAMPLES, math.ceil(count / length)))
+    starts = rng.integers(0, count, (rows, math.ceil(count / length)))
     indices = (starts[:, :, None] + np.arange(length)) % count
-    return indices.reshape(RESAMPLES, -1)[:, :count].astype(np.intp)
+    return indices.reshape(rows, -1)[:, :count].astype(np.intp)

@@ -13,7 +13,7 @@ from trtbuild.measure import stats
 from trtbuild.measure.bench import bench
 from trtbuild.measure.load.generator import Progress
 from trtbuild.measure.load.spec import Closed, LoadSpec, Poisson, Slo
-from trtbuild.measure.metrics import LATENCIES, values_of
+from trtbuild.measure.metrics import LATENCIES, observed
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
@@ -49,12 +49,8 @@ class Level:
     def figure(self) -> Estimate:
         """The budget's percentile over all runs, with its interval."""
         metric = next(one for one in LATENCIES if one.name == self.budget.metric)
-        values = [
-            value
-            for record in self.records
-            for value in values_of(metric, [one for one in record.measured() if one.outcome == "ok"])
-        ]
-        return stats.percentile(values, self.budget.quantile)
+        requests = [one for record in self.records for one in record.measured()]
+        return stats.percentile(observed(metric, requests), self.budget.quantile)
 
     @property
     def failed(self) -> float:
@@ -64,16 +60,18 @@ class Level:
 
     @property
     def meets(self) -> bool:
-        value = self.figure.value
-        return value is not None and value <= self.budget.limit_s and self.failed <= MOST_FAILED
+        figure = self.figure
+        if figure.value is None or figure.at_least:
+            return False
+        return figure.value <= self.budget.limit_s and self.failed <= MOST_FAILED
 
     @property
     def sure(self) -> bool:
         """Whether the interval lies on one side of the limit."""
         figure = self.figure
-        if figure.low is None or figure.high is None:
-            return False
-        return figure.high <= self.budget.limit_s if self.meets else figure.low > self.budget.limit_s
+        if self.meets:
+            return figure.high is not None and figure.high <= self.budget.limit_s
+        return figure.low is not None and figure.low > self.budget.limit_s
 
     def rate(self, name: str) -> float:
         """The mean over the runs of a rate, such as ``tokens_out_per_s``."""

@@ -166,7 +166,6 @@ def main() -> None:
     parser.add_argument("--pid", type=int, help="of tritonserver, where it runs here")
     parser.add_argument("--here", action="store_true", help="the server runs on this machine")
     parser.add_argument("--period", type=float, default=0.5)
-    parser.add_argument("--begin", type=float, required=True, help="time.monotonic() of second 0")
     asked = parser.parse_args()
     readers: list[Any] = [Processes(asked.pid), Nvml()] if asked.here else []
     wall_offset_s = time.time() - time.monotonic()
@@ -181,7 +180,7 @@ def main() -> None:
             told = {series for _, series, _ in rows}
             for reader in readers:
                 rows += [row for row in reader.rows() if row[1] not in told]
-            sys.stdout.write(json.dumps([round(at_s - asked.begin, 4), rows]) + "\n")
+            sys.stdout.write(json.dumps([at_s, rows]) + "\n")
             sys.stdout.flush()
             due_s = max(due_s + asked.period, time.monotonic())
             time.sleep(max(0.0, due_s - time.monotonic()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,6 +41,9 @@ _PROBES = (32, 160)  # words; far enough apart for the slope, short enough for a
 
 class Caller(Protocol):
     """Makes the requests of one flow."""
+
+    async def warm(self) -> None:
+        """Makes one request that counts nowhere: the connection is there then, and the code was run."""
 
     async def call(self, traffic: Traffic, sample: RequestSample, now: Now, row: TraceRow | None) -> None:
         """Makes one request and fills in the sample. Failures become its outcome."""
@@ -95,7 +99,7 @@ class TextCaller:
         self._client = client
         self._model = model
         self._prompts: dict[str, TextPrompts | FilePrompts] = {}
-        as_ids = model.kind is ModelKind.ENGINE
+        as_ids = self._as_ids = model.kind is ModelKind.ENGINE
         for traffic in flow.traffic:
             if traffic.kind == "text":
                 made = TextPrompts(traffic, seed=f"{load.seed}/{salt}", sizing=sizing, as_ids=as_ids)
@@ -128,6 +132,17 @@ class TextCaller:
                 sample.error = f"{type(error).__name__}: {error.message}"
             sample.end_s = now()
         _finish(stream, sample)
+
+    async def warm(self) -> None:
+        """See `Caller`; the prompt is none of the load's, so that nothing of those is cached."""
+        rng = random.Random("warm")
+        if self._as_ids:
+            prompt = Prompt(ids=tuple(rng.choices(range(1000, 5000), k=_PROBES[0])), output_tokens=4)
+        else:
+            prompt = Prompt(text=words(_PROBES[0], rng), output_tokens=4)
+        with contextlib.suppress(TritonStreamError):  # the load itself will tell
+            async with await self._stream(prompt) as stream:
+                await self._read(stream, RequestSample(0, "", "", "text", "warmup", 0.0), time.monotonic)
 
     async def _read(self, stream: AsyncStream, sample: RequestSample, now: Now) -> None:
         times, counts = sample.arrival_s, sample.arrival_tokens
@@ -200,6 +215,12 @@ class VisionCaller:
         self._model = model
         self._inputs = {item.name: picture_inputs(model, _picture(item)) for item in traffic}
         self._timeouts = Timeouts(first_token_s=load.timeout_s, total_s=load.timeout_s)
+
+    async def warm(self) -> None:
+        """See `Caller`."""
+        with contextlib.suppress(TritonStreamError):
+            for inputs in self._inputs.values():
+                await self._client.infer(self._model.name, inputs, timeouts=self._timeouts, retry=_ONCE)
 
     async def call(self, traffic: Traffic, sample: RequestSample, now: Now, row: TraceRow | None) -> None:
         sample.sent_s = now()

@@ -72,6 +72,11 @@ class RequestSample:
         return None if self.end_s is None else self.end_s - self.intended_s
 
     @property
+    def waited_s(self) -> float | None:
+        """How long it was waited for in vain: ``end_s − intended_s`` of a request that did not end well."""
+        return None if self.outcome == "ok" else self.latency_s
+
+    @property
     def tpot_s(self) -> float | None:
         """Time per output token after the first: ``(last token − first token) / (n − 1)``; None for n < 2."""
         tokens = sum(self.arrival_tokens)

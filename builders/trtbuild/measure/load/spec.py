@@ -11,7 +11,7 @@ RateValue = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Closed(_Frozen):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,9 @@ from typing import Any
 from trtbuild.errors import MeasureError
 
 _AZURE = {"TIMESTAMP": "timestamp", "ContextTokens": "input_tokens", "GeneratedTokens": "output_tokens"}
+
+
+LONGEST_S = 366 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ def read_trace(path: Path) -> tuple[TraceRow, ...]:
                 f"{path}:{number} is {rows[-1].at_s - row.at_s:g} s earlier than the line before it: "
                 "a trace is replayed in the order of its lines",
                 "sort it by time, or cut it where the clock was set back",
+            )
+        if rows and row.at_s - rows[0].at_s > LONGEST_S:
+            raise MeasureError(
+                f"{path}:{number} is {row.at_s - rows[0].at_s:g} s after the first line, more than a year",
+                "at_s is in seconds, timestamp in milliseconds or ISO 8601: see which the trace means",
             )
         rows.append(row)
     if not rows:
@@ -98,21 +107,41 @@ def _row(data: Mapping[str, Any], place: str) -> TraceRow:
 
 def _time_s(data: Mapping[str, Any], place: str) -> float:
     if "at_s" in data:
-        return _number(data["at_s"], "at_s", place)
+        return _not_negative(_number(data["at_s"], "at_s", place), "at_s", place)
     value = data.get("timestamp")
     if value is None:
         raise MeasureError(
             f"{place} has no time", "give at_s (seconds) or timestamp (milliseconds, or ISO 8601)"
         )
     if isinstance(value, str) and not value.replace(".", "", 1).isdigit():
-        try:  # Python 3.10 reads six decimals at most; Azure writes seven
-            head, _, fraction = value.partition(".")
-            return datetime.fromisoformat(f"{head}.{fraction[:6]:0<6}" if fraction else head).timestamp()
-        except ValueError as error:
-            raise MeasureError(
-                f"{place}: {value!r} is no time", "write ISO 8601, such as 2024-05-10T00:00:00"
-            ) from error
-    return _number(value, "timestamp", place) / 1000
+        return _iso_s(value, place)
+    return _not_negative(_number(value, "timestamp", place), "timestamp", place) / 1000
+
+
+_ISO = re.compile(r"(?P<head>[^.]+?)(?:\.(?P<fraction>\d+))?(?P<zone>Z|[+-]\d\d:?\d\d)?")
+
+
+def _iso_s(text: str, place: str) -> float:
+    """Seconds; without a zone: of a clock that is never set, so that no summer time moves a request."""
+    match = _ISO.fullmatch(text.strip())
+    head, fraction, zone = match.groups() if match else (text, None, None)
+    zone = (zone or "+00:00").replace("Z", "+00:00")
+    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
+    try:  # Python 3.10 reads six decimals at most, and no Z; Azure writes seven
+        return datetime.fromisoformat(f"{head}.{(fraction or '')[:6]:0<6}{zone}").timestamp()
+    except ValueError as error:
+        raise MeasureError(
+            f"{place}: {text!r} is no time", "write ISO 8601, such as 2024-05-10T00:00:00"
+        ) from error
+
+
+def _not_negative(number: float, name: str, place: str) -> float:
+    if number < 0:
+        raise MeasureError(
+            f"{place}: {name} is {number:g}; times do not begin before 0",
+            "give seconds since the beginning of the trace as at_s",
+        )
+    return number
 
 
 def _number(value: Any, name: str, place: str) -> float:

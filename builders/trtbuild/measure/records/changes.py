@@ -44,13 +44,26 @@ def differences(before: Record, after: Record) -> dict[str, list[Any]]:
 
 
 def changed_since(store: Store, record: Record) -> dict[str, list[Any]]:
-    """What changed since the last complete run of the same repository, or address where none is known."""
+    """What changed since the last complete run like it; empty where there is none.
+
+    Alike are runs of one repository (or address where none is known) and one kind that have the same label,
+    or the same models, shapes and classes of traffic: others are other experiments, not changes.
+    """
     key = "repository" if record.deployment.get("repository") else "address"
     for other in reversed(store.runs()):
-        same = other.deployment.get(key) == record.deployment.get(key)
-        if other.run_id != record.run_id and other.complete and same:
+        same = other.kind == record.kind and other.deployment.get(key) == record.deployment.get(key)
+        alike = (record.label and other.label == record.label) or _what(other) == _what(record)
+        if other.run_id != record.run_id and other.complete and same and alike:
             return {"run": [other.run_id, record.run_id], **differences(other, record)}
     return {}
+
+
+def _what(record: Record) -> list[Any]:
+    """What a load is, without how much of it."""
+    return [
+        (flow["model"], flow["shape"]["kind"], [item["name"] for item in flow["traffic"]])
+        for flow in record.load.get("flows", ())
+    ]
 
 
 def _short(value: Any) -> Any:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from trtbuild.measure import stats
-from trtbuild.measure.metrics import LATENCIES, RATES, SHARES, values_of
+from trtbuild.measure.censored import quantile as quantile_of
+from trtbuild.measure.metrics import LATENCIES, RATES, SHARES, observed
 from trtbuild.measure.records.changes import differences
 from trtbuild.measure.records.record import Record
 
@@ -22,7 +21,11 @@ _SAME = ("load.flows", "load.degrade", "load.timeout_s")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of both runs. ``difference`` is after − before, with its interval."""
+    """One figure of both runs. ``difference`` is after − before, with its interval.
+
+    Attributes:
+        at_least: of before and after, whether the true value is larger, see `censored`.
+    """
 
     metric: str
     unit: str
@@ -30,6 +33,7 @@ class Row:
     after: float | None
     difference: stats.Estimate
     verdict: Verdict
+    at_least: tuple[bool, bool] = (False, False)
 
     @property
     def relative(self) -> float | None:
@@ -71,15 +75,7 @@ def _latency_rows(before: Record, after: Record) -> Iterator[Row]:
         if metric.name == "send_error_s":
             continue
         old, new = (
-            np.asarray(
-                values_of(
-                    metric,
-                    sorted(
-                        (one for one in record.measured() if one.outcome == "ok"),
-                        key=lambda one: one.intended_s,
-                    ),
-                )
-            )
+            observed(metric, sorted(record.measured(), key=lambda one: one.intended_s))
             for record in (before, after)
         )
         if not len(old) or not len(new):
@@ -90,8 +86,12 @@ def _latency_rows(before: Record, after: Record) -> Iterator[Row]:
                 yield Row(name, "s", None, None, stats.Estimate(None), "too few requests")
                 continue
             change = stats.quantile_difference(old, new, quantile)
-            values = (float(np.quantile(old, quantile)), float(np.quantile(new, quantile)))
-            yield Row(name, "s", *values, change, _verdict(change, low_is_good=True))
+            found = [quantile_of(side, quantile) for side in (old, new)]
+            verdict = _verdict(change, low_is_good=True)
+            yield Row(
+                name, "s", found[0].value, found[1].value, change, verdict,
+                (found[0].at_least, found[1].at_least),
+            )  # fmt: skip
 
 
 def _rate_rows(before: Record, after: Record) -> Iterator[Row]:
@@ -111,7 +111,7 @@ def _share_rows(before: Record, after: Record) -> Iterator[Row]:
 def _pair(before: Record, after: Record, name: str) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     """Both runs' estimates of a metric; none where one lacks it, or both are 0."""
     old, new = (record.metrics.get("all", {}).get(name) for record in (before, after))
-    if not old or not new or old["value"] is None or new["value"] is None:
+    if not old or not new or old["low"] is None or new["low"] is None:
         return
     if old["value"] or new["value"]:
         yield old, new
@@ -126,9 +126,10 @@ def _independent(old: dict[str, float], new: dict[str, float]) -> stats.Estimate
 
 
 def _verdict(change: stats.Estimate, *, low_is_good: bool) -> Verdict:
-    assert change.low is not None
-    assert change.high is not None
-    if change.low <= 0 <= change.high:
+    fell, rose = (
+        change.high is not None and change.high < 0,
+        change.low is not None and change.low > 0,
+    )
+    if not fell and not rose:
         return "no difference shown"
-    fell = change.high < 0
     return "better" if fell == low_is_good else "worse"

@@ -14,16 +14,17 @@ JSON form (``Record.as_json``, ``trtbuild runs RUN --json``; read back by ``Reco
       "machine":    {"cpu", "cores", "memory_bytes", "gpus": […], "system", "python"},
       "versions":   {"trtbuild": …, "server": …, "openvino-genai": …, …},
       "notes":      ["…"],                       # what a reader must know before believing the figures
-      "generator":  {"cpu_share", "send_error_p99_s", "loop_lag_max_s"},
+      "generator":  {"cpu_share", "send_error_max_s", "sent", "sent_late", "loop_lag_max_s"},
       "metrics":    see measure.metrics.Summary: per traffic class and ``all``
-      "changed":    {"load.seed": [before, now], …},     # against the last run of the same repository
+      "changed":    {"load.seed": [before, now], …},     # against the last run of its kind, see changes
       "requests":   [RequestSample fields, …],           # raw, warm-up included (``phase``)
       "timeline":   [[t_s, model, series, value], …]     # the server's side, see measure.timeline
     }
 
 Times are seconds since ``begun``, on a monotonic clock; ``begun_unix_s`` is the wall clock at 0. Only
 requests with ``phase == "measured"`` and ``intended_s`` inside ``window_s`` count in percentiles; rates
-count what happened inside ``window_s``, whoever sent it.
+count what happened inside ``window_s``, whoever sent it. A load that is over before its time (a trace, a
+number of requests) has a window that ends with its last answer.
 """
 
 from __future__ import annotations

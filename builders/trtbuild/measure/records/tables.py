@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable
 
+from trtbuild.measure.metrics import rate_value
 from trtbuild.measure.records.record import Record
 
 _COLUMNS = (
@@ -25,26 +26,25 @@ def requests_csv(record: Record) -> str:
 
 
 def runs_csv(records: Iterable[Record]) -> str:
-    """One row a run, with its main figures."""
+    """One row a run, with its main figures; ``at_least`` names those whose true value is larger."""
     text = io.StringIO()
     table = csv.writer(text)
-    names = [
-        f"{metric}_{part}" for metric in ("ttft_s", "tpot_s", "latency_s") for part in ("p50", "p95", "p99")
-    ]
+    parts = {
+        f"{metric}_{part}": (metric, part)
+        for metric in ("ttft_s", "tpot_s", "latency_s")
+        for part in ("p50", "p95", "p99")
+    }
     rates = ["tokens_out_per_s", "tokens_in_per_s", "requests_per_s", "goodput_per_s"]
-    table.writerow(("run_id", "begun", "kind", "label", "state", "requests", *names, *rates))
+    table.writerow(("run_id", "begun", "kind", "label", "state", "requests", *parts, *rates, "at_least"))
     for record in records:
         group = record.metrics.get("all", {})
-        latencies = [
-            ((group.get(metric) or {}).get(part) or {}).get("value")
-            for metric in ("ttft_s", "tpot_s", "latency_s")
-            for part in ("p50", "p95", "p99")
-        ]
-        values = [(group.get(name) or {}).get("value") for name in rates]
+        found = {name: (group.get(metric) or {}).get(part) or {} for name, (metric, part) in parts.items()}
+        more = " ".join(name for name, data in found.items() if data.get("at_least"))
+        values = [rate_value(record, name) for name in rates]
         table.writerow(
             (
                 *(record.run_id, record.begun, record.kind, record.label, record.state),
-                *(group.get("requests"), *latencies, *values),
+                *(group.get("requests"), *(data.get("value") for data in found.values()), *values, more),
             )
         )
     return text.getvalue()

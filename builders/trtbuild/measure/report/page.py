@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trtbuild.measure.metrics import LATENCIES, RATES, SHARES
+from trtbuild.measure.metrics import LATENCIES, RATES, SHARES, rate_value, send_error_text
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.report import plots
 from trtbuild.measure.report.svg import styled
@@ -56,7 +56,7 @@ def _run(record: Record) -> dict[str, Any]:
         "server": record.deployment.get("address", ""),
         "machine": _machine(record.machine),
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
-        "generator": _generator(record.generator),
+        "generator": _generator(record),
     }
     return {
         "id": record.run_id, "label": record.label, "facts": facts, "notes": record.notes,
@@ -73,10 +73,11 @@ def _machine(facts: dict[str, Any]) -> str:
     return f"{facts.get('cpu', '')}, {facts.get('cores', '')} cores, {gpus}"
 
 
-def _generator(own: dict[str, float]) -> str:
-    if not own:
+def _generator(record: Record) -> str:
+    if not record.generator:
         return ""
-    return f"{own['cpu_share']:.0%} of a core, send-time error P99 {1e3 * own['send_error_p99_s']:.1f} ms"
+    late = send_error_text(record.generator, record.metrics.get("all", {}))
+    return f"{record.generator['cpu_share']:.0%} of a core, {late}"
 
 
 def _flow(flow: dict[str, Any]) -> str:
@@ -90,14 +91,22 @@ def _latencies(name: str, group: dict[str, Any]) -> list[tuple[str, ...]]:
         data = group.get(metric.name)
         if data and data["n"] and (metric.name != "send_error_s" or name == ALL):
             cells = (_interval(data[part]) for part in _PARTS)
-            rows.append((name, metric.title, str(data["n"]), _ms(data["mean"]["value"]), *cells))
+            rows.append((name, metric.title, _count(data), _bounded(data["mean"]), *cells))
     return rows
 
 
 def _interval(data: dict[str, Any]) -> str:
     if data["value"] is None:
         return "too few requests"
-    return f"{_ms(data['value'])} ({_ms(data['low'])} to {_ms(data['high'])})"
+    return f"{_bounded(data)} ({_ms(data['low'])} to {_ms(data['high']) or '?'})"
+
+
+def _bounded(data: dict[str, Any]) -> str:
+    return ("≥ " if data.get("at_least") else "") + _ms(data["value"])
+
+
+def _count(data: dict[str, Any]) -> str:
+    return f"{data['n']}, {data['cut']} cut" if data.get("cut") else str(data["n"])
 
 
 def _ms(value_s: float | None) -> str:
@@ -107,7 +116,11 @@ def _ms(value_s: float | None) -> str:
 def _rates(group: dict[str, Any]) -> tuple[str, ...]:
     rates = [group.get(name) or {"value": None} for name in RATES]
     cells = [
-        "" if row["value"] is None else f"{row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+        ""
+        if row["value"] is None
+        else "window too short"
+        if row["low"] is None
+        else f"{row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
         for row in rates
     ]
     failed = [
@@ -144,13 +157,12 @@ def _levels(records: Sequence[Record]) -> list[tuple[str, ...]]:
     rows = []
     for record in records:
         load = plots.load_of(record)
-        rate = (record.metrics.get("all", {}).get("tokens_out_per_s") or {}).get("value")
-        goodput = (record.metrics.get("all", {}).get("goodput_per_s") or {}).get("value")
+        rate, goodput = (rate_value(record, name) for name in ("tokens_out_per_s", "goodput_per_s"))
         rows.append(
             (
                 record.run_id, record.label, "" if load is None else f"{load[0]:g} {load[1]}",
-                *(_ms(plots.figure(record, "ttft_s", part)["value"]) for part in ("p50", "p95")),
-                _ms(plots.figure(record, "tpot_s", "p50")["value"]),
+                *(_bounded(plots.figure(record, "ttft_s", part)) for part in ("p50", "p95")),
+                _bounded(plots.figure(record, "tpot_s", "p50")),
                 "" if rate is None else f"{rate:.1f}", "" if goodput is None else f"{goodput:.2f}",
             )
         )  # fmt: skip

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from trtbuild.measure.censored import Curve
 from trtbuild.measure.load.sample import RequestSample
-from trtbuild.measure.metrics import LATENCIES, values_of
+from trtbuild.measure.metrics import LATENCIES, observed, rate_value
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.report.svg import COLOURS, DASHES, MARKERS, as_svg, new_figure
 
@@ -70,9 +71,17 @@ def against_load(records: Sequence[Record], metric: str, title: str, budget_s: f
         x = [load for load, _ in known]
         y = np.array([1e3 * data["value"] for _, data in known])
         spread = [
-            [max(0.0, value - 1e3 * data["low"]) for value, (_, data) in zip(y, known, strict=True)],
-            [max(0.0, 1e3 * data["high"] - value) for value, (_, data) in zip(y, known, strict=True)],
+            [max(0.0, value - 1e3 * (data["low"] or 0.0)) for value, (_, data) in zip(y, known, strict=True)],
+            [
+                max(0.0, 1e3 * (data["high"] or data["value"]) - value)
+                for value, (_, data) in zip(y, known, strict=True)
+            ],
         ]
+        more = [
+            (load, value) for load, value, (_, data) in zip(x, y, known, strict=True) if data["high"] is None
+        ]
+        if more:  # nobody waited long enough to know how far up it goes
+            axes.plot(*zip(*more, strict=True), marker="^", linestyle="", color=COLOURS[number], markersize=9)
         axes.errorbar(
             x, y, yerr=spread, label=part.upper(), color=COLOURS[number], marker=MARKERS[number],
             linestyle=DASHES[number], capsize=3, markersize=4,
@@ -95,7 +104,7 @@ def throughput_latency(records: Sequence[Record]) -> str | None:
     points, unit = _comparable(records)
     rows = []
     for load, record in points:
-        rate = (record.metrics.get("all", {}).get("tokens_out_per_s") or {}).get("value")
+        rate = rate_value(record, "tokens_out_per_s")
         latency_s = figure(record, "latency_s", "p50")["value"]
         if rate and latency_s is not None:
             rows.append((load, rate, 1e3 * latency_s))
@@ -117,29 +126,28 @@ def throughput_latency(records: Sequence[Record]) -> str | None:
 
 
 def distributions(record: Record) -> str | None:
-    """Cumulative distributions of the latencies, a line a traffic class."""
-    measured = [one for one in record.measured() if one.outcome == "ok"]
+    """Cumulative distributions of the latencies, a line a traffic class; failures keep a line below 1."""
+    measured = record.measured()
     classes = list(dict.fromkeys(one.traffic for one in measured))
     shown = [metric for metric in LATENCIES if metric.name in ("ttft_s", "tpot_s", "latency_s")]
     data = {
         metric: [
-            (name, values_of(metric, [one for one in measured if one.traffic == name])) for name in classes
+            (name, observed(metric, [one for one in measured if one.traffic == name])) for name in classes
         ]
         for metric in shown
     }
-    data = {metric: rows for metric, rows in data.items() if any(values for _, values in rows)}
+    data = {metric: rows for metric, rows in data.items() if any(len(values) for _, values in rows)}
     if not data:
         return None
     drawing = new_figure(height_in=2.8)
     for number, (metric, rows) in enumerate(data.items()):
         axes = drawing.add_subplot(1, len(data), number + 1)
         for index, (name, values) in enumerate(rows):
-            if values:
-                ordered = 1e3 * np.sort(values)
-                share = np.arange(1, len(ordered) + 1) / len(ordered)
+            if len(values):
+                curve = Curve(values)
                 axes.step(
-                    ordered, share, where="post", label=name, color=COLOURS[index % len(COLOURS)],
-                    linestyle=DASHES[index % len(DASHES)],
+                    1e3 * curve.steps, curve.share, where="post", label=name,
+                    color=COLOURS[index % len(COLOURS)], linestyle=DASHES[index % len(DASHES)],
                 )  # fmt: skip
         axes.set_title(metric.title, fontsize=9)
         axes.set_xlabel("ms")
