@@ -22,15 +22,21 @@ class Target(str, Enum):
     LOCAL = "local"  # OpenVINO GenAI on the CPU, behind the tensorrtllm contract
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_NAME = 128  # characters; with its ending it has to be a name of a folder
 
 
 def check_model_name(name: str) -> str:
     """Returns ``name`` if it is safe as a Triton model name and as a folder of the repository.
 
     Raises:
-        ValueError: for an empty name, a leading dot or dash, or any of ``/ \\ : ; ,``, spaces and the like.
+        ValueError: for an empty name or one that is too long, a leading dot or dash, or any of ``/ \\ : ; ,``, spaces and the like.
     """
+    if len(name) > _LONGEST_NAME:
+        raise ValueError(
+            f"{name[:24]!r}… cannot be a model name: it has {len(name)} characters, and {_LONGEST_NAME} are "
+            "the most, because it becomes a folder of the repository"
+        )
     if not _NAME.fullmatch(name) or ".." in name:
         raise ValueError(
             f"{name!r} cannot be a model name: it becomes a folder of the repository and a word in launch "

@@ -74,7 +74,8 @@ def prepare_addition(
     for name in sorted(taken & new):
         raise RepositoryError(
             f"{repository.path} has a model called {name!r} already",
-            f"give the new one a --name, or replace it: trtbuild remove {name}, then add again",
+            "give the new one another name (of add-vision, its first word; of add, --name)",
+            f"replace it: trtbuild remove {name} {repository.path}, then add again",
         )
     if spec.target not in (None, plan.target):
         raise SpecError(

@@ -70,9 +70,15 @@ def served(monkeypatch):
                 script.asked.append({"model": model, "messages": [dict(m) for m in messages], **params})
                 return FakeStream(script)
 
-            def ocr(self, model: str, image: Any) -> OcrResult:
-                script.asked.append({"model": model, "image": image})
-                return OcrResult(script.lines, picture=image.read_bytes())
+            def ocr(self, model: str, images: list[Any], *, return_errors: bool) -> list[Any]:
+                assert return_errors
+                script.asked.append({"model": model, "images": images})
+                return [
+                    tritonstream.InvalidRequest("no picture")
+                    if image.stem == "bad"
+                    else OcrResult(script.lines, picture=image.read_bytes())
+                    for image in images
+                ]
 
         monkeypatch.setattr(tritonstream, "Client", FakeClient, raising=False)
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
@@ -104,6 +110,25 @@ def test_ask_takes_the_question_from_a_pipe_and_gives_json(served, capsys):
         "first_token_s": 0.01, "total_s": 0.02,
     }  # fmt: skip
     assert script.asked[1]["messages"][0]["content"] == "From a pipe\n"
+
+
+def test_ask_says_how_to_answer(served):
+    script = served(Script([["Hi"]]))
+    words = ["--system", "Be brief.", "--top-p", "0.9", "--seed", "7", "--stop", "\n", "--stop", "END"]
+    assert run(["ask", "Who?", *SERVER, *words]) == 0
+    asked = script.asked[1]
+    assert [message["role"] for message in asked["messages"]] == ["system", "user"]
+    assert (asked["top_p"], asked["seed"], asked["stop"]) == (0.9, 7, ("\n", "END"))
+
+
+@pytest.mark.parametrize("question", ["", "  \n"])
+def test_an_empty_question_is_not_asked(served, capsys, question):
+    script = served(Script([]), stdin=question)
+    assert run(["ask", question, *SERVER]) == 2
+    assert run(["ask", *SERVER]) == 2
+    assert "the question is empty" in capsys.readouterr().err
+    assert script.asked == []
+    assert run(["ask", "x", *SERVER, "--stop", ""]) == 2
 
 
 def test_an_answer_that_was_cut_off_says_so(served, capsys):
@@ -175,7 +200,38 @@ def test_ocr_prints_lines(served, capsys, picture):
     script = served(Script([], lines=LINES))
     assert run(["ocr", str(picture), *SERVER]) == 0
     assert capsys.readouterr().out == "Größe 5 €\nsecond\n"
-    assert script.asked[1] == {"model": "m", "image": picture}
+    assert script.asked[1] == {"model": "m", "images": [picture]}
+
+
+@pytest.fixture
+def folder(picture):
+    picture.with_name("bad.JPG").write_bytes(b"x")
+    picture.with_name("notes.txt").write_text("no picture")
+    return picture.parent
+
+
+def test_ocr_reads_a_folder_and_fails_for_what_is_no_picture(served, capsys, folder):
+    served(Script([], lines=LINES))
+    assert run(["ocr", str(folder), *SERVER]) == 1
+    captured = capsys.readouterr()
+    bad, good = folder / "bad.JPG", folder / "in.png"
+    assert captured.out == f"{bad}:\n  error: no picture\n{good}:\n  Größe 5 €\n  second\n"
+    assert "1 of 2 pictures failed" in captured.err
+    assert run(["ocr", str(good), str(bad), *SERVER, "--json"]) == 1
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert ([line["text"] for line in first["lines"]], second["error"]) == (
+        ["Größe 5 €", "second"],
+        "no picture",
+    )
+
+
+@pytest.mark.parametrize("command", ["ocr", "see"])
+def test_a_folder_without_pictures_and_many_drawn_into_one_are_wrong_usage(command, capsys, tmp_path, folder):
+    (tmp_path / "empty").mkdir()
+    assert run([command, str(tmp_path / "empty"), *SERVER]) == 2
+    assert "no picture lies in" in capsys.readouterr().err
+    assert run([command, str(folder), *SERVER, "--draw", "x.png"]) == 2
+    assert "--draw writes one picture, and 2 were given" in capsys.readouterr().err
 
 
 def test_ocr_json_has_boxes_and_scores(served, capsys, picture):

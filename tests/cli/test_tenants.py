@@ -85,6 +85,11 @@ def test_add_dry_run_changes_nothing():
     [
         (["add", "r", *ADD["qwen-7b"]], "has a model called 'qwen-7b' already"),
         (["add", "r", "--model", "qwen2.5-3b", "--name", "qwen-7b_engine"], "qwen-7b_engine"),
+        (["add", "r", *ADD["qwen-7b"]], "of add-vision, its first word"),
+        (
+            ["add", "r", "--model", "qwen2.5-3b", "--name", "x" * 300],
+            "it has 300 characters, and 128 are the",
+        ),
         (["add", "r", "--model", "qwen2.5-3b", "--target", "local"], "is for the target engine"),
         (["add", "r", "--model", "qwen2.5-3b", "--gpu", "h100"], "planned for the gpu L4"),
         (["add", "nothing", *ADD["ocr"]], "no such folder"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +15,7 @@ from trtbuild.cli.console import note, print_json
 @click.command("ask")
 @click.argument("question", required=False)
 @server_options
+@click.option("--system", metavar="TEXT", help="What the model is told before the question.")
 @generation_options
 @click.option("--json", "as_json", is_flag=True, help="The whole answer with its counts, as JSON.")
 def ask_command(
@@ -21,19 +23,22 @@ def ask_command(
     model: str | None,
     repo: Path | None,
     url: str | None,
-    max_tokens: int | None,
-    temperature: float | None,
+    system: str | None,
     as_json: bool,
+    **flags: Any,
 ) -> None:
     """Ask a served model QUESTION (or what comes on stdin) and stream the answer."""
     if question is None:
         if sys.stdin.isatty():
             raise click.UsageError("give a question, or pipe one in.")
         question = sys.stdin.read()
-    params = generation(max_tokens, temperature)
+    if not question.strip():
+        raise click.UsageError("the question is empty.")
+    params = generation(flags)
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": question})
     with connect(repo, url) as server:
         name = server.model(model, "llm")
-        messages = [{"role": "user", "content": question}]
         with server.client.chat(name, messages, stream=True, **params) as stream:
             for text in stream.text_deltas():
                 if not as_json:

@@ -36,11 +36,10 @@ def chat_command(
     repo: Path | None,
     url: str | None,
     system: str | None,
-    max_tokens: int | None,
-    temperature: float | None,
+    **flags: Any,
 ) -> None:
     """Talk with a served model. In a pipe, each line of stdin is a message and only answers are printed."""
-    params = generation(max_tokens, temperature)
+    params = generation(flags)
     with connect(repo, url) as server:
         Chat(server, server.model(model, "llm"), system, params).run()
 

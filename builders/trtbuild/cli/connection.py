@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -65,8 +65,13 @@ def server_options(command: _Command) -> _Command:
 
 
 def generation_options(command: _Command) -> _Command:
-    """Adds --max-tokens and --temperature, which `generation` reads."""
+    """Adds --max-tokens, --temperature, --top-p, --seed and --stop, which `generation` reads."""
     for option in (
+        click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
+        click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Of the random choice of tokens."),
+        click.option(
+            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Likeliest tokens up to this share."
+        ),
         click.option("--temperature", type=click.FloatRange(min=0), help="0: always the likeliest token."),
         click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer."),
     ):
@@ -74,14 +79,15 @@ def generation_options(command: _Command) -> _Command:
     return command
 
 
-def generation(max_tokens: int | None, temperature: float | None) -> GenerateParams:
-    """What of the two was given, as the client takes it."""
-    params: GenerateParams = {}
-    if max_tokens is not None:
-        params["max_tokens"] = max_tokens
-    if temperature is not None:
-        params["temperature"] = temperature
-    return params
+def generation(flags: Mapping[str, Any]) -> GenerateParams:
+    """What of `generation_options` was given, as the client takes it.
+
+    Raises:
+        click.UsageError: an empty --stop, which would end every answer before it began.
+    """
+    if "" in flags["stop"]:
+        raise click.UsageError("--stop is empty.")
+    return cast("GenerateParams", {key: value for key, value in flags.items() if value not in (None, ())})
 
 
 @contextmanager

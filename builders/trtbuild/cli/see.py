@@ -4,6 +4,8 @@ picture."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import click
 
 from trtbuild.cli.connection import connect, server_options
 from trtbuild.cli.console import note, print_json
+from trtbuild.cli.pictures import picture_files, pictures_argument
 from trtbuild.errors import ServeError
 
 if TYPE_CHECKING:
@@ -18,12 +21,11 @@ if TYPE_CHECKING:
 
 _FOUND_NOTHING = "nothing was found"
 _EMBEDDING_SHOWN = 6
+_AT_ONCE = 32
 
 
 @click.command("see")
-@click.argument(
-    "pictures", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+@pictures_argument
 @server_options
 @click.option("--json", "as_json", is_flag=True, help="Results as JSON, one a line.")
 @click.option("--coco", is_flag=True, help="Boxes in COCO's results format; pictures are numbered from 0.")
@@ -42,21 +44,31 @@ def see_command(
     coco: bool,
     draw: Path | None,
 ) -> None:
-    """Classify, detect, segment, embed or read PICTURES (JPEG, PNG, WebP), by what the model can do."""
-    if draw is not None and len(pictures) > 1:
-        raise click.UsageError("--draw writes one picture; give one PICTURE.")
+    """Classify, detect, segment, embed or read PICTURES (files or folders), by what the model can do."""
+    files = picture_files(pictures, draw)
+    failed: list[Exception] = []
+    rows: list[dict[str, Any]] = []
     with connect(repo, url) as server:
-        results = look(server.client, server.model(model, "vision"), list(pictures))
-    failed = [result for result in results if isinstance(result, Exception)]
+        look_at = partial(look, server.client, server.model(model, "vision"))
+        for number, (picture, result) in enumerate(seen(look_at, files)):
+            if coco:
+                rows += _coco(result, number)
+            else:
+                _show(picture, result, as_json=as_json, several=len(files) > 1)
+            if isinstance(result, Exception):
+                failed.append(result)
+            elif draw is not None:
+                save_drawing(result, draw)
     if coco:
-        print_json([row for number, result in enumerate(results) for row in _coco(result, number)])
-    else:
-        for picture, result in zip(pictures, results, strict=True):
-            _show(picture, result, as_json=as_json, several=len(pictures) > 1)
-    if draw is not None and not failed:
-        save_drawing(results[0], draw)
-    if failed:
-        raise ServeError(f"{len(failed)} of {len(results)} pictures could not be used: {failed[0]}")
+        print_json(rows)
+    refuse_failed(failed, len(files))
+
+
+def seen(look_at: Callable[[list[Path]], list[Any]], files: list[Path]) -> Iterator[tuple[Path, Any]]:
+    """Pictures and their results in order, a few at a time: a folder's need not fit into memory at once."""
+    for first in range(0, len(files), _AT_ONCE):
+        some = files[first : first + _AT_ONCE]
+        yield from zip(some, look_at(some), strict=True)
 
 
 def look(client: Client, model: str, pictures: list[Path]) -> list[Any]:
@@ -96,6 +108,15 @@ def save_drawing(result: Any, target: Path) -> None:
         result.draw().save(target)
     except ValueError as error:
         raise ServeError(f"{target}: {error}", "end the name in .png or .jpg") from error
+
+
+def refuse_failed(failed: list[Exception], count: int) -> None:
+    """Raises:
+    ServeError: where any of ``count`` pictures failed.
+    """
+    if failed:
+        what = str(failed[0]) if count == 1 else f"{len(failed)} of {count} pictures failed: {failed[0]}"
+        raise ServeError(what)
 
 
 def _show(picture: Path, result: Any, *, as_json: bool, several: bool) -> None:

@@ -1,0 +1,43 @@
+"""Pictures on the command line: files and folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+# In a folder; a file that is named is sent whatever its ending.
+_ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
+
+
+def pictures_argument(command: _Command) -> _Command:
+    """Adds PICTURES…, which `picture_files` reads."""
+    kind = click.Path(exists=True, path_type=Path)
+    return click.argument("pictures", nargs=-1, required=True, type=kind)(command)
+
+
+def picture_files(given: Sequence[Path], draw: Path | None = None) -> list[Path]:
+    """Files in the order given, and those of a folder by name.
+
+    Args:
+        draw: a file that the one picture is to be drawn into.
+
+    Raises:
+        click.UsageError: a folder without pictures, or several to be drawn into one file.
+    """
+    files: list[Path] = []
+    for path in given:
+        found = [path]
+        if path.is_dir():
+            found = sorted(
+                file for file in path.iterdir() if file.suffix.lower() in _ENDINGS and file.is_file()
+            )
+            if not found:
+                raise click.UsageError(f"no picture lies in {path} ({', '.join(_ENDINGS)}).")
+        files += found
+    if draw is not None and len(files) > 1:
+        raise click.UsageError(f"--draw writes one picture, and {len(files)} were given.")
+    return files
