@@ -30,7 +30,8 @@ def check_model_name(name: str) -> str:
     """Returns ``name`` if it is safe as a Triton model name and as a folder of the repository.
 
     Raises:
-        ValueError: for an empty name or one that is too long, a leading dot or dash, or any of ``/ \\ : ; ,``, spaces and the like.
+        ValueError: for an empty name or one that is too long, a leading dot or dash, or any of
+            ``/ \\ : ; ,``, spaces and the like.
     """
     if len(name) > _LONGEST_NAME:
         raise ValueError(

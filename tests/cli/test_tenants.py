@@ -64,11 +64,30 @@ def test_what_is_added_is_planned_beside_what_is_there(capsys):
     assert after["target_reason"] == before["target_reason"]
 
 
+def test_add_prints_what_is_added_and_the_rest_as_a_sum(capsys):
+    assert run([*ADD["qwen-7b"], "--gpu", "l4", "--output", "r"]) == 0
+    capsys.readouterr()
+    assert run(["add", "r", *ADD["ocr"], "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["plan"]["ledger"]
+    before = sum(item["bytes"] for item in items if item["model"] == "qwen-7b")
+    assert run(["remove", "ocr", "r"]) == 0
+    capsys.readouterr()
+    assert run(["add", "r", *ADD["ocr"]]) == 0
+    printed = capsys.readouterr()
+    assert "qwen-7b" not in printed.out
+    assert "ocr" in printed.out
+    row = next(line for line in printed.out.splitlines() if "1 model beside them" in line)
+    assert f"{before / 2**30:.2f} GiB" in row
+
+
 def test_what_does_not_fit_beside_the_others_is_not_added(capsys):
     assert run([*ADD["qwen-7b"], "--gpu", "l4", "--output", "r"]) == 0
     before = Path("r/plan.json").read_bytes()
+    capsys.readouterr()
     assert run(["add", "r", "--model", "qwen2.5-14b", "--quant", "fp8"]) == 1
-    assert "error: " in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "error: " in printed.err
+    assert "qwen-7b" in printed.out  # the whole account: who takes the room
     assert Path("r/plan.json").read_bytes() == before
     assert not Path("r/qwen2.5-14b").exists()
 

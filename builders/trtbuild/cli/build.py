@@ -58,7 +58,7 @@ def write(
     answer: dict[str, Any] = {"repository": None, "plan": plan.model_dump(mode="json")}
     try:
         if not as_json:
-            print_plan(plan, prepared.notes)
+            print_plan(plan, prepared.notes, beside=leave)
         refuse_unless_it_fits(plan)
         report = generate(prepared, output, names=names, dry_run=dry_run, leave=leave)
         if isinstance(report, tuple):

@@ -8,13 +8,18 @@ from trtbuild.cli.console import note, print_table, size
 from trtbuild.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from trtbuild.plan.model import Finding, Plan
+    from trtbuild.plan.model import Finding, LedgerItem, Plan
 
 
-def print_plan(plan: Plan, notes: Sequence[str] = ()) -> None:
-    """Prints the whole plan: target, ledger, limits, and what was assumed or noticed on the way."""
+def print_plan(plan: Plan, notes: Sequence[str] = (), *, beside: Collection[str] = ()) -> None:
+    """Prints the plan: target, ledger, limits, and what was assumed or noticed on the way.
+
+    Args:
+        beside: models that were there before; of them only a sum is printed, unless the plan does not fit.
+    """
+    beside = beside if plan.fits else ()
     device = plan.gpu.name + (f" (SM {plan.gpu.sm})" if plan.gpu.sm else "")
     versions = (
         f", container {plan.container} with TensorRT-LLM {plan.trtllm_version}" if plan.container else ""
@@ -23,8 +28,8 @@ def print_plan(plan: Plan, notes: Sequence[str] = ()) -> None:
     note(f"device {device}, {size(plan.gpu.memory_bytes)}{versions}")
     for text in notes:
         note(text)
-    print_ledger(plan)
-    print_limits(plan)
+    print_ledger(plan, beside=beside)
+    print_limits(plan, beside=beside)
     for finding in plan.findings:
         if finding.severity != "error" and finding not in _changes(plan):
             note(
@@ -33,19 +38,30 @@ def print_plan(plan: Plan, notes: Sequence[str] = ()) -> None:
             )
 
 
-def print_ledger(plan: Plan) -> None:
-    """The memory account of the device, then what lies beside it."""
-    rows = [(item.item, size(item.bytes), item.why) for item in plan.ledger]
+def print_ledger(plan: Plan, *, beside: Collection[str] = ()) -> None:
+    """The memory account of the device, then what lies beside it; of the models ``beside`` their sum."""
+    rows = _rows(plan.ledger, beside)
     rows.append(("free", size(plan.free_bytes), f"of {size(plan.gpu.memory_bytes)}"))
     print_table((f"on {plan.gpu.name}", ">size", "why"), rows)
     if plan.host_ledger:
-        beside = [(item.item, size(item.bytes), item.why) for item in plan.host_ledger]
-        print_table(("in host RAM", ">size", "why"), beside)
+        print_table(("in host RAM", ">size", "why"), _rows(plan.host_ledger, beside))
 
 
-def print_limits(plan: Plan) -> None:
-    """What each model carries: requests at once, tokens in the cache, longest prompt and answer."""
-    if plan.llms:
+def _rows(items: Sequence[LedgerItem], beside: Collection[str]) -> list[tuple[str, str, str]]:
+    own = [item for item in items if item.model not in beside]
+    others = sum(item.bytes for item in items if item.model in beside)
+    rows = [(item.item, size(item.bytes), item.why) for item in own]
+    if others:
+        what = f"{len(beside)} models beside them" if len(beside) > 1 else "1 model beside them"
+        rows.append((what, size(others), "trtbuild list shows each"))
+    return rows
+
+
+def print_limits(plan: Plan, *, beside: Collection[str] = ()) -> None:
+    """What each model but those ``beside`` carries: requests at once, tokens in the cache, longest prompt and
+    answer."""
+    llms = [llm for llm in plan.llms if llm.name not in beside]
+    if llms:
         rows = [
             (
                 llm.name,
@@ -57,7 +73,7 @@ def print_limits(plan: Plan) -> None:
                 f"{llm.kv_bytes_per_token:,}",
                 llm.max_concurrency,
             )
-            for llm in plan.llms
+            for llm in llms
         ]
         columns = (
             "model",
@@ -70,7 +86,7 @@ def print_limits(plan: Plan) -> None:
             ">longest in KV",
         )
         print_table(columns, rows)
-    for vision in plan.visions:
+    for vision in (vision for vision in plan.visions if vision.name not in beside):
         networks = ", ".join(f"{n.model} ×{n.instances} batch {n.max_batch_size}" for n in vision.networks)
         stages = ", ".join(f"{stage.instances} × {stage.role}" for stage in vision.stages)
         note(f"{vision.name}: {vision.task.value}; {stages}; {networks}")

@@ -19,7 +19,10 @@ _REPO = click.argument("repo", type=FOLDER, default=DEFAULT_OUTPUT)
 @click.command("add")
 @_REPO
 def add_command(repo: Path, build: bool | None, dry_run: bool, as_json: bool, **flags: Any) -> None:
-    """Add models to a repository; what it holds already stays byte for byte."""
+    """Add models to a repository; what it holds already stays byte for byte.
+
+    Prints what they add to the plan; `trtbuild list` shows what each model takes, --json the whole plan.
+    """
     spec = read_spec(flags)
     from trtbuild.compiling import work_folder
     from trtbuild.tenants import Repository, prepare_addition

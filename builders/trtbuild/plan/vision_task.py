@@ -217,7 +217,7 @@ def _cells(
                 yield Reading(task, names, why + ", with an objectness", "yolov5", behind - 1)
             if not rows or behind - 1 != known:
                 sure = rows or bool(masks) or _are_classes(behind, labels, scored)
-                why += f" and {behind} values behind each"
+                why += f", and {behind} values behind each"
                 yield Reading(task, names, why, "yolov8", behind, sure)
             return
 
