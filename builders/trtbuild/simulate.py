@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from trtbuild.catalog.latency import latency_constants
 from trtbuild.errors import PlanError
-from trtbuild.measure.calibration import measured_requests
+from trtbuild.measure.calibration import disturbed, measured_requests
 from trtbuild.plan.device import planned_gpu
+from trtbuild.plan.latency.budget import Budget, best_limits, most_rate, most_users, replicas_for
 from trtbuild.plan.latency.calibrate import calibrate
-from trtbuild.plan.latency.forecast import (
-    Budget,
-    Level,
-    Mix,
-    System,
-    best_limits,
-    forecast,
-    most_rate,
-    most_users,
-    replicas_for,
-)
+from trtbuild.plan.latency.forecast import System, forecast
 from trtbuild.plan.latency.load import Lengths
+from trtbuild.plan.latency.mix import Level, Mix
 from trtbuild.plan.latency.replica import Policy
 from trtbuild.plan.latency.system import evidence, gpu_system, limits_of
 from trtbuild.plan.model import LlmPlan, Plan
@@ -182,17 +174,20 @@ def deployment_of_run(record: Record, *, policy: str = Policy.NO_EVICT) -> Deplo
 
 
 def _on_run(plan: Plan, llm: LlmPlan, record: Record, policy: str, notes: tuple[str, ...]) -> Deployment:
-    found = calibrate(measured_requests(record))
+    found = calibrate(
+        measured_requests(record), max_num_tokens=llm.max_num_tokens, disturbed_s=disturbed(record)
+    )
     system = System(
         found.cost,
-        limits_of(llm, plan.target, Policy(policy)),
+        limits_of(llm, Policy(policy)),
         llm.instances,
         llm.tp / llm.instances,
         found.spreads,
+        found.scatter,
     )
     told = (
         f"calibrated on {found.requests} answers of run {record.run_id}, at most {found.most_at_once} open: "
         f"median error {found.errors['ttft']:.0%} of the time to the first token, "
-        f"{found.errors['tpot']:.0%} of the time from first to last"
+        f"{found.errors['tpot']:.0%} of a step"
     )
     return Deployment(plan, llm, system, (told, *notes))

@@ -174,6 +174,8 @@ def load_from_file(path: Path) -> LoadSpec:
 
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MeasureError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise MeasureError(f"{path} is not YAML: {error}") from error
     return _valid(lambda: LoadSpec.model_validate(data))

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trtbuild.cli.console import note, print_json
-from trtbuild.cli.measured import open_store, runs_option
+from trtbuild.cli.measured import load_from_file, open_store, runs_option
 from trtbuild.cli.options import PathType, read_spec, spec_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from trtbuild.plan.latency.forecast import Forecast, Level, Mix, System
+    from trtbuild.plan.latency.forecast import Forecast, System
+    from trtbuild.plan.latency.mix import Level, Mix
     from trtbuild.simulate import Deployment
     from trtbuild.spec import DeploymentSpec
 
@@ -85,6 +86,13 @@ _NOT_NEGATIVE = click.FloatRange(min=0)
     help="A step's cost from this recorded run instead of published figures.",
 )
 @click.option(
+    "--load",
+    "load_file",
+    type=PathType(),
+    metavar="FILE",
+    help="Predict what `bench --load FILE` will measure, request by request.",
+)
+@click.option(
     "--calibration-load",
     type=PathType(),
     metavar="FILE",
@@ -105,6 +113,7 @@ def simulate_command(
     requests: int,
     seed: int,
     run_id: str | None,
+    load_file: Path | None,
     calibration_load: Path | None,
     runs_file: Path | None,
     explain: bool,
@@ -119,17 +128,24 @@ def simulate_command(
         _write_load(calibration_load, read_spec(flags))
         return
     found = _deployment(flags, policy, run_id, runs_file)
-    from trtbuild.plan.latency import forecast as model
+    from trtbuild.measure.predicted import offered_by
+    from trtbuild.plan.latency.budget import Budget
+    from trtbuild.plan.latency.forecast import forecast, predicted
+    from trtbuild.plan.latency.mix import Level
 
     system = replace(found.system, replicas=found.system.replicas * replicas)
-    budget = None if ttft_ms is None else model.Budget(ttft_ms / 1e3, int(percentile))
+    budget = None if ttft_ms is None else Budget(ttft_ms / 1e3, int(percentile))
     answer: dict[str, Any] = {}
     if budget is not None:
         answer = found.within(budget, mix, system=system, fleet_rate=fleet_rate, requests=requests, seed=seed)
-    levels = [model.Level(rate=rate) for rate in rates] + [model.Level(users=count) for count in users]
-    if not levels:
-        levels = _usual_levels(system, mix, requests, seed)
-    rows = [model.forecast(system, mix, level, requests=requests, seed=seed) for level in levels]
+    levels = [Level(rate=rate) for rate in rates] + [Level(users=count) for count in users]
+    rows = [forecast(system, mix, level, requests=requests, seed=seed) for level in levels]
+    if load_file is not None:
+        rows.append(predicted(system, *offered_by(load_from_file(load_file))))
+    rows = rows or [
+        forecast(system, mix, level, requests=requests, seed=seed)
+        for level in _usual_levels(system, mix, requests, seed)
+    ]
     data = _data(rows, answer, found.notes, system, price)
     if as_json:
         print_json(data)
@@ -177,8 +193,8 @@ def _mix(flags: dict[str, Any]) -> Mix:
         )
     if shared is not None and shared >= isl:
         raise click.UsageError(f"--shared-prefix {shared} leaves nothing of a prompt of {isl} tokens.")
-    from trtbuild.plan.latency.forecast import Mix
     from trtbuild.plan.latency.load import Lengths
+    from trtbuild.plan.latency.mix import Mix
 
     longest_in, longest_out = flags["max_input"] or 2048, flags["max_output"] or 512
     return Mix(
@@ -194,7 +210,8 @@ def _mix(flags: dict[str, Any]) -> Mix:
 
 
 def _usual_levels(system: System, mix: Mix, requests: int, seed: int) -> list[Level]:
-    from trtbuild.plan.latency.forecast import Level, capacity_per_s
+    from trtbuild.plan.latency.budget import capacity_per_s
+    from trtbuild.plan.latency.mix import Level
 
     capacity = capacity_per_s(system, mix, requests=requests, seed=seed)
     return [Level(rate=float(f"{capacity * share:.2g}")) for share in (0.1, 0.25, 0.5, 0.7, 0.85, 0.95)]
@@ -207,7 +224,7 @@ def _data(
     system: System,
     price: float | None,
 ) -> dict[str, Any]:
-    from trtbuild.plan.latency.forecast import cost_per_million
+    from trtbuild.plan.latency.budget import cost_per_million
 
     levels = []
     for row in rows:

@@ -11,7 +11,8 @@ from trtbuild.cli.console import note, print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trtbuild.plan.latency.forecast import Figure, Forecast, Level
+    from trtbuild.plan.latency.forecast import Figure, Forecast
+    from trtbuild.plan.latency.mix import Level
 
 
 def print_forecasts(rows: Sequence[Forecast], costs: Sequence[float | None]) -> None:

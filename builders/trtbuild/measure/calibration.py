@@ -7,18 +7,22 @@ import yaml
 from trtbuild.errors import MeasureError
 from trtbuild.measure.load.spec import Closed, Flow, LoadSpec, TextTraffic
 from trtbuild.measure.records.record import Record
-from trtbuild.plan.latency.calibrate import MeasuredRequest
+from trtbuild.plan.latency.steps import MeasuredRequest
 
 # Prompt and answer tokens. Prompts of a few tokens tell what a step costs apart from what a request costs,
 # long ones what a token costs; answers are short enough that there are some hundred of them.
 _CLASSES = (
-    (1, 24), (2, 24), (4, 24), (8, 24), (16, 24), (48, 16), (160, 12), (450, 8), (900, 6), (40, 100),
+    (1, 24), (2, 24), (4, 24), (8, 24), (16, 24), (48, 16), (160, 12), (450, 8), (900, 6), (40, 48),
 )  # fmt: skip
-_USERS, _DURATION_S, _RAMP_S, _WARM_UP_S = 4, 150.0, 120.0, 2.0
+DISTURBING_CORES = 0.3
+_USERS, _RAMP_S, _DURATION_S, _WARM_UP_S = 4, 130.0, 150.0, 2.0
 
 
 def calibration_load(model: str, *, longest_prompt: int = 2048) -> LoadSpec:
-    """One to four users in turn, for 150 seconds, with prompts of many lengths up to ``longest_prompt``."""
+    """One to four users in turn, for 150 seconds, with prompts of many lengths up to ``longest_prompt``.
+
+    Nobody pauses: after an idle moment a CPU's first step is slower, which no busy server sees.
+    """
     traffic = tuple(
         TextTraffic(name=f"{isl}-{osl}", input_tokens=isl, output_tokens=osl)
         for isl, osl in _CLASSES
@@ -26,6 +30,30 @@ def calibration_load(model: str, *, longest_prompt: int = 2048) -> LoadSpec:
     )
     flow = Flow(model=model, shape=Closed(users=_USERS, ramp_s=_RAMP_S), traffic=traffic)
     return LoadSpec(flows=(flow,), duration_s=_DURATION_S, warmup_s=_WARM_UP_S)
+
+
+def others_cores(record: Record) -> list[tuple[float, float]]:
+    """(seconds, cores) that neither the server nor the generator used: what else ran on the machine.
+
+    Empty where the server is not on this machine. The generator's share is that of the whole run.
+    """
+    rest: dict[float, float] = {}
+    for t_s, _, series, value in record.timeline:
+        if series in ("machine_cpu_cores", "cpu_cores"):
+            rest[t_s] = rest.get(t_s, 0.0) + (value if series == "machine_cpu_cores" else -value)
+    own = record.generator.get("cpu_share", 0.0)
+    return [(t_s, cores - own) for t_s, cores in sorted(rest.items())]
+
+
+def disturbed(record: Record) -> list[tuple[float, float]]:
+    """Intervals in which the machine did something else beside the run. Each sample is of the time before."""
+    found = []
+    begin_s = 0.0
+    for t_s, cores in others_cores(record):
+        if cores > DISTURBING_CORES:
+            found.append((begin_s, t_s))
+        begin_s = t_s
+    return found
 
 
 def as_file(load: LoadSpec) -> str:
@@ -55,14 +83,8 @@ def measured_requests(record: Record) -> list[MeasuredRequest]:
         MeasuredRequest(
             sent_s=one.sent_s,
             isl=one.prompt_tokens,
-            osl=one.output_tokens,
-            ttft_s=one.first_s - one.sent_s,
-            tpot_s=one.tpot_s,
+            arrivals=tuple(zip(one.arrival_s, one.arrival_tokens, strict=True)),
         )
         for one in answers
-        if one.sent_s is not None
-        and one.first_s is not None
-        and one.first_s > one.sent_s
-        and one.prompt_tokens
-        and one.output_tokens
+        if one.sent_s is not None and one.prompt_tokens and any(one.arrival_tokens)
     ]

@@ -13,20 +13,18 @@ from trtbuild.catalog.latency import Spread, latency_constants
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import PlanError
 from trtbuild.plan.architecture import from_record
-from trtbuild.plan.latency.cost import StepCost
-from trtbuild.plan.latency.forecast import (
+from trtbuild.plan.latency.budget import (
     Budget,
-    Level,
-    Mix,
-    System,
     best_limits,
     cost_per_million,
-    forecast,
     most_rate,
     most_users,
     replicas_for,
 )
+from trtbuild.plan.latency.cost import StepCost
+from trtbuild.plan.latency.forecast import System, forecast
 from trtbuild.plan.latency.load import Lengths
+from trtbuild.plan.latency.mix import Level, Mix
 from trtbuild.plan.latency.rates import device_rates
 from trtbuild.plan.latency.replica import Limits
 from trtbuild.plan.latency.sharing import SharedClock, shared_clock

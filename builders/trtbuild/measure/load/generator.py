@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from trtbuild.measure.load.arrivals import Arrival, arrivals, classes
 from trtbuild.measure.load.sample import RequestSample
-from trtbuild.measure.load.shapes import arrival_times, user_starts
+from trtbuild.measure.load.shapes import user_starts
 from trtbuild.measure.load.spec import Closed, Flow, LoadSpec, Replay, Traffic
 from trtbuild.measure.load.trace import TraceRow, read_trace
 from trtbuild.measure.load.urgent import Schedule, sending
@@ -75,7 +76,7 @@ class Generator:
         self._begin = begin
         self._numbers = 0
         self._lost = 0
-        self._schedules: list[Schedule[TraceRow | None]] = []
+        self._schedules: list[Schedule[Arrival]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
         self._died: str = ""
@@ -134,18 +135,18 @@ class Generator:
             await asyncio.wait(self._tasks, timeout=self._load.timeout_s)
 
     async def _flow(self, flow: Flow) -> None:
-        rng = random.Random(f"{self._load.seed}/{flow.model}")
-        draw = _Draw(flow.traffic, rng)
         if isinstance(flow.shape, Closed):
+            draw = classes(flow, self._load.seed)
             users = [self._user(flow, draw, start_s) for start_s in user_starts(flow.shape)]
             await asyncio.gather(*users)
             return
 
-        def send(due_s: float, row: TraceRow | None) -> None:
+        def send(due_s: float, arrival: Arrival) -> None:
             with sending():
-                self._keep(asyncio.ensure_future(self._one(flow, draw(), due_s, row)))
+                self._keep(asyncio.ensure_future(self._one(flow, arrival.traffic, due_s, arrival.row)))
 
-        schedule = Schedule(self._until_full(self._arrivals(flow, rng)), send, self.now)
+        items = islice(arrivals(flow, self._load), self._load.requests)
+        schedule = Schedule(((one.at_s, one) for one in items), send, self.now)
         self._schedules.append(schedule)
         try:
             await schedule.done
@@ -153,24 +154,6 @@ class Generator:
             schedule.stop()
         if not isinstance(flow.shape, Replay) and not self._full:
             await asyncio.sleep(self._load.duration_s - self.now())
-
-    def _arrivals(self, flow: Flow, rng: random.Random) -> Iterator[tuple[float, TraceRow | None]]:
-        duration_s = self._load.duration_s
-        if isinstance(flow.shape, Replay):
-            for row in read_trace(flow.shape.path):
-                if row.at_s / flow.shape.speed < duration_s:
-                    yield row.at_s / flow.shape.speed, row
-            return
-        for at_s in arrival_times(flow.shape, duration_s=duration_s, rng=rng):
-            yield at_s, None
-
-    def _until_full(
-        self, items: Iterator[tuple[float, TraceRow | None]]
-    ) -> Iterator[tuple[float, TraceRow | None]]:
-        for count, item in enumerate(items):
-            if self._load.requests is not None and count >= self._load.requests:
-                return
-            yield item
 
     @property
     def _full(self) -> bool:
@@ -186,12 +169,12 @@ class Generator:
             self._error = self._error or task.exception()
             self._stopped.set()
 
-    async def _user(self, flow: Flow, draw: _Draw, start_s: float) -> None:
+    async def _user(self, flow: Flow, draw: Iterator[Traffic], start_s: float) -> None:
         """One user of a closed loop. A request in flight when the time is up is finished, not cut."""
         assert isinstance(flow.shape, Closed)
         await asyncio.sleep(max(0.0, start_s - self.now()))
         while not self._full and self.now() < self._load.duration_s:
-            task = asyncio.ensure_future(self._one(flow, draw(), self.now(), None))
+            task = asyncio.ensure_future(self._one(flow, next(draw), self.now(), None))
             self._keep(task)
             await asyncio.shield(task)
             if flow.shape.think_s:
@@ -252,17 +235,6 @@ class Generator:
             await asyncio.sleep(LAG_EVERY_S)
             self.lag_max_s = max(self.lag_max_s, self.now() - due)
             self.progress.elapsed_s = self.now()
-
-
-class _Draw:
-    """Traffic classes by weight, reproducibly."""
-
-    def __init__(self, classes: tuple[Traffic, ...], rng: random.Random) -> None:
-        self._classes, self._rng = classes, rng
-        self._weights = [item.weight for item in classes]
-
-    def __call__(self) -> Traffic:
-        return self._rng.choices(self._classes, self._weights)[0]
 
 
 def trace_files(load: LoadSpec) -> Iterator[tuple[TraceRow, ...]]:

@@ -12,6 +12,7 @@ from trtbuild.errors import MeasureError, TrtbuildError
 from trtbuild.measure.bench import bench, check_load
 from trtbuild.measure.load.generator import Progress
 from trtbuild.measure.load.spec import LoadSpec, Slo
+from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
 from trtbuild.measure.sweep import Budget, Level
@@ -52,28 +53,103 @@ def tune(
     Raises:
         MeasureError: a target that cannot be served here, or a knob that is none.
     """
-    if repository.plan.target is not Target.LOCAL:
-        target = repository.plan.target.value
-        raise MeasureError(
-            f"{repository.path} is for the target {target}: each trial would compile an "
-            "engine and serve it on the GPU, which tune does not do",
-            "plan the limits from a budget instead: trtbuild simulate",
-            "or measure by hand: trtbuild build, launch.sh, trtbuild sweep",
-        )
-    knobs = _chosen(knobs_of(repository.plan, model), only)
-    load = load.model_copy(update={"slo": _slo(load.slo, budget)})
-    check_load(load)
-    series = secrets.token_hex(4)
-    with tempfile.TemporaryDirectory(prefix="trtbuild-tune-") as scratch:
+    trials = Trials(repository, model, load, budget, store, only=only, on_progress=on_progress)
+    with trials:
 
         def measure(settings: Settings) -> Trial:
-            spec = apply(repository.spec, knobs, settings)
-            trial = _trial(spec, settings, Path(scratch), load, budget, store, series, on_progress)
+            trial = trials.measure(settings)
             on_trial(trial)
             return trial
 
-        tuning = search(measure, knobs, most_trials=most_trials, repeats=repeats)
-    return Tuned(tuning, apply(repository.spec, knobs, tuning.best.settings), series, tuple(knobs))
+        tuning = search(measure, trials.knobs, most_trials=most_trials, repeats=repeats)
+    return Tuned(tuning, trials.spec(tuning.best.settings), trials.series, trials.knobs)
+
+
+class Trials:
+    """Makes configurations of a repository, serves and measures each; a context manager, for its scratch.
+
+    Raises:
+        MeasureError: a target that cannot be served here, or a knob that is none.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        model: str,
+        load: LoadSpec,
+        budget: Budget,
+        store: Store,
+        *,
+        only: Sequence[str] = (),
+        series: str | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        if repository.plan.target is not Target.LOCAL:
+            target = repository.plan.target.value
+            raise MeasureError(
+                f"{repository.path} is for the target {target}: each trial would compile an "
+                "engine and serve it on the GPU, which tune does not do",
+                "plan the limits from a budget instead: trtbuild simulate",
+                "or measure by hand: trtbuild build, launch.sh, trtbuild sweep",
+            )
+        self.knobs = tuple(_chosen(knobs_of(repository.plan, model), only))
+        self.series = series or secrets.token_hex(4)
+        self._begin, self._budget, self._store = repository.spec, budget, store
+        self._load = load.model_copy(update={"slo": _slo(load.slo, budget)})
+        self._on_progress = on_progress
+        self._scratch = tempfile.TemporaryDirectory(prefix="trtbuild-tune-")
+        check_load(self._load)
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._scratch.cleanup()
+
+    def spec(self, settings: Settings) -> DeploymentSpec:
+        """The repository's spec with these settings."""
+        return apply(self._begin, self.knobs, settings)
+
+    def measure(self, settings: Settings) -> Trial:
+        """Makes a configuration and measures it; whatever keeps it from being served is the trial's error."""
+        try:
+            record = self._measured(self.spec(settings), label_of(settings))
+        except TrtbuildError as error:
+            return Trial(settings, None, error=error.message)
+        return trial_of(record, settings, self._budget)
+
+    def _measured(self, spec: DeploymentSpec, label: str) -> Record:
+        from trtbuild.generate import generate
+        from trtbuild.prepare import prepare
+        from trtbuild.serve.server import start
+
+        folder = Path(self._scratch.name) / secrets.token_hex(4)
+        prepared = prepare(spec)
+        if not prepared.plan.fits or prepared.plan.errors:
+            why = "; ".join(finding.message for finding in prepared.plan.errors)
+            raise MeasureError(why or "it does not fit")
+        generate(prepared, folder)
+        with start(folder) as server:
+            measured = MeasuredServer(
+                server.grpc_address, server.metrics_address, server.http_address, server.pid, folder
+            )
+            return bench(
+                measured, self._load, self._store, label=label, kind="tune", series=self.series,
+                on_progress=self._on_progress,
+            )  # fmt: skip
+
+
+def label_of(settings: Settings) -> str:
+    """What a trial's record is called."""
+    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "as planned"
+
+
+def trial_of(record: Record, settings: Settings, budget: Budget) -> Trial:
+    """What a record says of a configuration."""
+    if not record.complete:
+        return Trial(settings, None, run_id=record.run_id, error=f"{record.state}: {record.why}")
+    goodput = record.metrics["all"]["goodput_per_s"]["value"]
+    return Trial(settings, goodput, Level(0.0, budget, [record]).figure.value, record.run_id)
 
 
 def _slo(slo: Slo, budget: Budget) -> Slo:
@@ -87,40 +163,3 @@ def _chosen(knobs: list[Knob], only: Sequence[str]) -> list[Knob]:
                 f"there is no parameter {name!r} to tune", ", ".join(knob.name for knob in knobs)
             )
     return [knob for knob in knobs if not only or any(knob.name.endswith(name) for name in only)]
-
-
-def _trial(
-    spec: DeploymentSpec,
-    settings: Settings,
-    scratch: Path,
-    load: LoadSpec,
-    budget: Budget,
-    store: Store,
-    series: str,
-    on_progress: Callable[[Progress], None],
-) -> Trial:
-    from trtbuild.generate import generate
-    from trtbuild.prepare import prepare
-    from trtbuild.serve.server import start
-
-    label = ", ".join(f"{name}={value}" for name, value in settings.items()) or "as planned"
-    folder = scratch / secrets.token_hex(4)
-    try:
-        prepared = prepare(spec)
-        if not prepared.plan.fits or prepared.plan.errors:
-            why = "; ".join(finding.message for finding in prepared.plan.errors)
-            return Trial(settings, None, error=why or "it does not fit")
-        generate(prepared, folder)
-        with start(folder) as server:
-            measured = MeasuredServer(
-                server.grpc_address, server.metrics_address, server.http_address, server.pid, folder
-            )
-            record = bench(
-                measured, load, store, label=label, kind="tune", series=series, on_progress=on_progress
-            )
-    except TrtbuildError as error:
-        return Trial(settings, None, error=error.message)
-    if not record.complete:
-        return Trial(settings, None, run_id=record.run_id, error=f"{record.state}: {record.why}")
-    goodput = record.metrics["all"]["goodput_per_s"]["value"]
-    return Trial(settings, goodput, Level(0.0, budget, [record]).figure.value, record.run_id)

@@ -1,8 +1,9 @@
 """The cost of a step from one measured run, such as on a machine of which no published figure exists.
 
-Steps are not seen from outside, but each answer says how long as many steps took as it has tokens, and the
-other answers say what else was in these steps. The constants are those with which the steps' times add up to
-the measured ones (robust least squares on logarithms); the simulator then predicts other loads with them.
+When tokens came says what each step did and how long it took (`steps`). The constants are those with which
+neighbouring steps, and the first tokens of requests that came to an idle engine, take as long as measured
+(robust least squares on logarithms). How first tokens scatter around that is kept too: percentiles of a load
+are of the scattered times. The simulator then predicts other loads.
 """
 
 from __future__ import annotations
@@ -16,90 +17,97 @@ from numpy.typing import NDArray
 from trtbuild.catalog.latency import Spread
 from trtbuild.errors import PlanError
 from trtbuild.plan.latency.cost import Rates, StepCost
+from trtbuild.plan.latency.steps import Blocks, MeasuredRequest, blocks_of, steps_of
 from trtbuild.plan.latency.work import ModelWork
 
 LEAST_REQUESTS = 50
-LATE_STEPS = 1  # the CPU engine takes a request into the step after the next
+_BLOCK_S = 0.25  # some ten steps of a small model on a CPU
 _TYPICAL_ERROR = 0.1
+_SAME_S = 1e-6  # a user's next request comes when the answer ends
 _GUESS_SPREAD = 2.0  # logarithms: guesses are of the order of magnitude alone
-
-
-@dataclass(frozen=True)
-class MeasuredRequest:
-    """One answered request: when it was sent, its tokens, and what was seen of it. Times in seconds."""
-
-    sent_s: float
-    isl: int
-    osl: int
-    ttft_s: float
-    tpot_s: float | None  # None: a single token
-
-    @property
-    def end_s(self) -> float:
-        """When the last token came."""
-        return self.sent_s + self.ttft_s + (self.tpot_s or 0.0) * (self.osl - 1)
+_SCATTER = np.linspace(0.025, 0.975, 20)  # quantiles that stand for a twentieth of the requests each
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a run gave: the cost of a step, and how far simulated times lie from measured ones.
+    """What a run gave: the cost of a step, and how far predicted times lie from measured ones.
 
-    ``errors`` are median sizes of the relative errors of TTFT and TPOT on the run itself.
+    ``errors`` are median sizes of the relative errors of the run's own first tokens and steps; ``scatter``
+    are quantiles, evenly spaced, of measured over predicted times to the first token.
     """
 
     cost: StepCost
     spreads: dict[str, Spread]
     errors: dict[str, float]
+    scatter: tuple[float, ...]
     requests: int
     most_at_once: int
 
 
-# What one step costs: seconds each, but for the roundness. The guess is of a small model on a CPU.
+# What one step costs: seconds each. The guess is of a small model on a CPU.
 _GUESSES = {
-    "token_s": 5e-4,  # arithmetic of a token in products of matrices
-    "vector_token_s": 2e-3,  # of a decoding sequence's, while there are few
-    "wide_s": 5e-3,  # what products of matrices cost beyond those with vectors
-    "joint_s": 5e-3,  # a step in which prompts and decoding sequences meet
+    "token_s": 5e-4,  # arithmetic of a token
     "step_s": 5e-3,
-    "sequence_s": 5e-4,  # sampling, response, transport and client, for each token that is given out
+    "sequence_s": 5e-4,  # lm_head, sampling, response, transport and client, for each token that is given out
+    "prompt_s": 5e-3,  # tokenising and taking in a request, which steps that run meanwhile pay for
     "kv_token_s": 1e-6,  # for each cached token that decoding reads
     "pair_s": 1e-7,  # for each pair of a prompt's token and one before it
     "request_s": 5e-3,  # outside of any step
-    "second_s": 5e-3,  # by which an answer's second token comes late: seen, and not part of a step
 }
-# Seen from few streams, what a sequence costs hides behind what else a step costs: it stays near the guess.
-_SPREADS = {"sequence_s": 0.3}
 
 
-def calibrate(requests: Sequence[MeasuredRequest]) -> Calibration:
+def calibrate(
+    requests: Sequence[MeasuredRequest],
+    *,
+    max_num_tokens: int = 1 << 30,
+    disturbed_s: Sequence[tuple[float, float]] = (),
+) -> Calibration:
     """The step's cost with which the simulator meets a run.
+
+    Args:
+        max_num_tokens: of the engine that was measured: longer prompts take several steps.
+        disturbed_s: intervals that are left out, in which the machine did something else besides.
 
     Raises:
         PlanError: too few requests, or all of one length, from which no constants follow.
     """
     ordered = sorted(requests, key=lambda one: one.sent_s)
     _refuse_what_tells_nothing(ordered)
-    observed = _Observed(ordered)
-    names = list(_GUESSES)
+    steps = steps_of(ordered, max_num_tokens=max_num_tokens)
+    for step in steps:
+        step.clear &= not _within(disturbed_s, step.end_s, step.end_s)
+    blocks = blocks_of(steps, least_s=_BLOCK_S)
+    alone = _Alone(
+        [
+            one
+            for one in _alone(ordered)
+            if one.isl <= max_num_tokens and not _within(disturbed_s, one.sent_s, one.first_s)
+        ]
+    )
     centre = np.log(list(_GUESSES.values()))
-    low, high = centre - 8.0, centre + 8.0
-    spread = np.array([_SPREADS.get(name, _GUESS_SPREAD) for name in names])
     from scipy.optimize import least_squares
 
     def residuals(point: NDArray[np.float64]) -> NDArray[np.float64]:
-        first, decode = observed.errors(_cost(point), _second_s(point))
-        return np.concatenate([first / _TYPICAL_ERROR, decode / _TYPICAL_ERROR, (point - centre) / spread])
+        cost = _cost(point)
+        errors = np.concatenate([alone.errors(cost), _errors(blocks, cost)]) / _TYPICAL_ERROR
+        return np.concatenate([errors, (point - centre) / _GUESS_SPREAD])
 
-    solution = least_squares(residuals, centre, bounds=(low, high), loss="soft_l1", max_nfev=200)
+    bounds = (centre - 8.0, centre + 8.0)
+    solution = least_squares(residuals, centre, bounds=bounds, loss="soft_l1", max_nfev=200)
     cost = _cost(solution.x)
-    first, decode = observed.errors(cost, _second_s(solution.x))
+    first, decode = alone.errors(cost), _errors(blocks, cost)
     return Calibration(
         cost=cost,
         spreads={"ttft": _spread(first), "tpot": _spread(decode)},
-        errors={"ttft": float(np.median(np.abs(first))), "tpot": float(np.median(np.abs(decode)))},
+        errors={"ttft": _median_size(first), "tpot": _median_size(decode)},
+        scatter=tuple(np.quantile(np.exp(-first), _SCATTER).tolist()) if len(first) else (1.0,),
         requests=len(ordered),
         most_at_once=_most_at_once(ordered),
     )
+
+
+def _within(intervals_s: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> bool:
+    return any(begin <= end_s and begin_s <= end for begin, end in intervals_s)
 
 
 def _refuse_what_tells_nothing(requests: Sequence[MeasuredRequest]) -> None:
@@ -117,61 +125,38 @@ def _refuse_what_tells_nothing(requests: Sequence[MeasuredRequest]) -> None:
         )
 
 
-class _Observed:
-    """What a run says about steps, as arrays over its requests.
+def _alone(requests: Sequence[MeasuredRequest]) -> list[MeasuredRequest]:
+    """Requests whose prompt nothing ran beside: from when they were sent until their first token."""
+    sent = np.array([one.sent_s for one in requests])
+    first, end = np.array([one.first_s for one in requests]), np.array([one.end_s for one in requests])
+    beside = (sent[None, :] < first[:, None]) & (end[None, :] > sent[:, None] + _SAME_S)
+    return [one for one, others in zip(requests, beside.sum(1), strict=True) if others <= 1]
 
-    Between a request's first and last token there was one step for each of its other tokens. Those in
-    which somebody's prompt ended are known by their moment and their tokens; the others only decoded, with
-    as many sequences on average as tokens were given out. A first token took the rest of the step in which
-    the request came, the steps that it missed, and its prompt's.
-    """
+
+class _Alone:
+    """First tokens of requests that came to an idle engine, as arrays over them."""
 
     def __init__(self, requests: Sequence[MeasuredRequest]) -> None:
-        first = np.array([one.sent_s + one.ttft_s for one in requests])
-        last = np.array([one.end_s for one in requests])
-        sent = np.array([one.sent_s for one in requests])
-        isl = np.array([float(one.isl) for one in requests])
-        osl = np.array([float(one.osl) for one in requests])
-        steps = osl - 1
-        rate = np.divide(steps, last - first, out=np.zeros_like(steps), where=last > first)
-        decoding = (first[None, :] > first[:, None]) & (
-            first[None, :] <= last[:, None]
-        )  # [one, prompt's end]
-        self.beside = decoding.sum(0).astype(float)  # sequences that decode while a prompt ends
-        cached = isl + steps / 2
-        self.beside_kv = cached @ decoding
-        several = steps > 0
-        overlap = np.clip(
-            np.minimum(last[:, None], last[None, :]) - np.maximum(first[:, None], first[None, :]), 0.0, None
-        )
-        given = overlap * rate[None, :]  # [interval, sequence]: tokens that it gave out meanwhile
-        self.batch = np.ones_like(steps)
-        self.kv = cached.copy()
-        self.batch[several] = np.maximum(1.0, given.sum(1)[several] / steps[several])
-        self.kv[several] = (given @ cached)[several] / steps[several]
-        self.inside = decoding[several].astype(float)  # [interval, prompt]
-        self.several = several
-        self.isl, self.steps = isl, steps
-        self.ttft = first - sent
-        self.decode = (last - first)[several]
-        waits = (sent[None, :] < sent[:, None]) & (first[None, :] > sent[:, None])
-        # who came while another's prompt was computed waited for that, or shared its step: not clear which
-        self.clear = ~waits.any(1) & ~waits.any(0)
-        self.among = ((first[None, :] < sent[:, None]) & (last[None, :] > sent[:, None])).sum(1).astype(float)
+        self._isl = np.array([float(one.isl) for one in requests])
+        self._ttft_s = np.array([one.ttft_s for one in requests])
 
-    def errors(self, cost: StepCost, second_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Logarithms of predicted over measured: clear first tokens, and times from first to last."""
-        prompt = (
-            cost.base_s(self.isl + self.beside, 1.0 + self.beside)
-            + cost.pair_s * self.isl**2 / 2
-            + cost.kv_token_s * self.beside_kv
-        )
-        step = cost.base_s(self.batch, self.batch) + cost.kv_token_s * self.kv
-        rest = np.where(self.among > 0, (0.5 + LATE_STEPS) * step, 0.0)
-        ttft = cost.rates.request_s + rest + prompt
-        plain = np.maximum(0.0, self.steps[self.several] - self.inside.sum(1))
-        decode = self.inside @ prompt + plain * step[self.several] + second_s
-        return np.log(ttft / self.ttft)[self.clear], np.log(decode / self.decode)
+    def errors(self, cost: StepCost) -> NDArray[np.float64]:
+        """Logarithms of predicted over measured."""
+        step = cost.base_s(self._isl, np.ones_like(self._isl)) + cost.pair_s * self._isl**2 / 2
+        return np.asarray(np.log((cost.rates.request_s + cost.rates.prompt_s + step) / self._ttft_s))
+
+
+def _errors(blocks: Blocks, cost: StepCost) -> NDArray[np.float64]:
+    """Logarithms of predicted over measured."""
+    predicted = (
+        cost.rates.step_s * blocks.steps
+        + cost.work.dense_ops_per_token * blocks.tokens
+        + cost.rates.sequence_s * blocks.rows
+        + cost.rates.prompt_s * blocks.prompts
+        + cost.kv_token_s * blocks.kv_tokens
+        + cost.pair_s * blocks.pairs
+    )
+    return np.asarray(np.log(predicted / blocks.seconds))
 
 
 def _most_at_once(requests: Sequence[MeasuredRequest]) -> int:
@@ -179,10 +164,6 @@ def _most_at_once(requests: Sequence[MeasuredRequest]) -> int:
         [(one.sent_s, 1) for one in requests] + [(one.end_s, -1) for one in requests], key=lambda item: item
     )
     return int(np.cumsum([change for _, change in changes]).max())
-
-
-def _second_s(point: NDArray[np.float64]) -> float:
-    return float(np.exp(point[list(_GUESSES).index("second_s")]))
 
 
 def _cost(point: NDArray[np.float64]) -> StepCost:
@@ -194,16 +175,8 @@ def _cost(point: NDArray[np.float64]) -> StepCost:
         kv_bytes_per_token=values["kv_token_s"],
         attention_ops_per_pair=values["pair_s"],
     )
-    rates = replace(
-        _UNIT_RATES,
-        step_s=values["step_s"],
-        sequence_s=values["sequence_s"],
-        request_s=values["request_s"],
-        wide_s=values["wide_s"],
-        vector_token_s=values["vector_token_s"],
-        joint_s=values["joint_s"],
-    )
-    return StepCost(work, rates)
+    overheads = {name: values[name] for name in ("step_s", "sequence_s", "prompt_s", "request_s")}
+    return StepCost(work, replace(_UNIT_RATES, **overheads))
 
 
 _NO_WORK = ModelWork(
@@ -238,6 +211,12 @@ _UNIT_RATES = Rates(
 )
 
 
+def _median_size(errors: NDArray[np.float64]) -> float:
+    return float(np.median(np.abs(errors))) if len(errors) else 0.0
+
+
 def _spread(errors: NDArray[np.float64]) -> Spread:
-    p10, p50, p90 = (round(float(value), 3) for value in np.quantile(np.exp(-errors), (0.1, 0.5, 0.9)))
+    """Of measured over predicted."""
+    ratios = np.exp(-errors) if len(errors) else np.ones(1)
+    p10, p50, p90 = (round(float(value), 3) for value in np.quantile(ratios, (0.1, 0.5, 0.9)))
     return Spread(p10=p10, p50=p50, p90=p90, records=len(errors))

@@ -42,11 +42,7 @@ class Rates:
     layer_s: float
     sequence_s: float  # for each sequence in the step: bookkeeping, sampling, response
     request_s: float = 0.0
-    # CPUs: what products of matrices cost beyond products with vectors, which few decoding sequences take;
-    # what each token costs in those; what a step costs besides in which prompts and decoding sequences meet
-    wide_s: float = 0.0
-    vector_token_s: float = 0.0
-    joint_s: float = 0.0
+    prompt_s: float = 0.0  # for each prompt that ends in the step, where its taking in delays the step
 
 
 _RATES = (
@@ -55,13 +51,14 @@ _RATES = (
 )  # fmt: skip
 _OVERHEADS = (
     "reduce_s", "step_s", "layer_s", "sequence_s",
-    "wide_s", "vector_token_s", "joint_s",
+    "prompt_s",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Step times of a model on a device: ``base_s``, and the parts of attention, linear in cached tokens."""
+    """Step times of a model on a device: ``base_s``, the parts of attention, linear in cached tokens, and
+    ``rates.prompt_s`` for each prompt that ends in the step."""
 
     work: ModelWork
     rates: Rates
@@ -94,12 +91,6 @@ class StepCost:
             # ring: each rank sends and receives 2 (tp - 1) / tp of the message; two all-reduces in a layer
             sent = 2.0 * (work.tp - 1) / work.tp * work.reduced_bytes_per_token * tokens
             seconds = seconds + 2 * work.layers * (rates.reduce_s + sent / rates.reduce_bytes_s)
-        if rates.vector_token_s:
-            wide = seconds + rates.wide_s
-            narrow = np.minimum(wide, rates.vector_token_s * tokens)
-            joint = rates.joint_s * (rows > 1.0)
-            chosen: Number = np.where(tokens > rows, wide + joint, narrow)  # type: ignore[assignment]
-            seconds = chosen
         overhead = rates.step_s + rates.layer_s * work.layers
         return seconds + (rates.sequence_s * rows + overhead)
 

@@ -141,8 +141,9 @@ class _Fleet:
         ended = self._replicas[number].end(now_s)
         self._open[number] -= len(ended)
         if ended and isinstance(self._load, ClosedLoop):
-            for _ in ended:
-                self._send(now_s + self._load.think_s)
+            next_s = now_s + self._load.think_s
+            for _ in ended if next_s < self._load.until_s else ():
+                self._send(next_s)
             self._plan(number, _BEGIN, now_s)
         else:
             self._begin(number, now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -60,10 +61,14 @@ class OpenLoop:
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """Each of ``users`` sends its next request when it has its answer and has thought about it."""
+    """Each of ``users`` sends its next request when it has its answer and has thought about it.
+
+    None is sent from ``until_s`` on; default: all are.
+    """
 
     users: int
     think_s: float = 0.0
+    until_s: float = math.inf
 
 
 Load: TypeAlias = OpenLoop | ClosedLoop

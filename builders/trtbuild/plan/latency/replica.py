@@ -36,7 +36,6 @@ class Limits:
     chunked_context: bool = True
     reuse: bool = False
     policy: Policy = Policy.NO_EVICT
-    takes_late: bool = False  # a request that comes while a step runs is not in the next one
 
 
 _NONE = Run(0, 0, 0, 0, 0, 0, 0)
@@ -62,7 +61,6 @@ class Replica:
         self._pausing = limits.policy is Policy.MAX_UTILIZATION
         self._max_run = max_run
         self._waiting: deque[int] = deque()
-        self._late: deque[int] = deque()
         self._contexts: dict[int, int] = {}  # admitted, prompt not done → tokens in the cache
         self._decoding: dict[int, int] = {}  # → its cached tokens less the step count
         self._ends: list[tuple[int, int]] = []  # (step, request) of those that decode or did
@@ -78,7 +76,7 @@ class Replica:
 
     def arrive(self, request: int) -> None:
         """A request joins the queue."""
-        (self._late if self._limits.takes_late and self._run.steps else self._waiting).append(request)
+        self._waiting.append(request)
         if self._trace.log is not None:
             self._trace.log.arrived[request] = len(self._trace.log.runs)
 
@@ -88,19 +86,14 @@ class Replica:
             self._pause_until_it_fits()
         if self._waiting:
             self._admit(now_s)
-        if self._late and not self._decoding and not self._contexts:
-            self._take_late()
-            self._admit(now_s)
         batch = len(self._decoding)
         self._begun_s = now_s
         self.busy = True
         if self._contexts and self._fill(self._limits.max_num_tokens - batch):
             self._plan_mixed(batch)
-            self._take_late()
             return now_s + self._step_s
         if batch:
             self._plan_decoding(batch)
-            self._take_late()
             return now_s + self._span_s(self._run.steps)
         self.busy = False
         return math.inf
@@ -143,10 +136,6 @@ class Replica:
 
     def _slots_left(self) -> int:
         return self._limits.max_batch_size - len(self._decoding) - len(self._contexts)
-
-    def _take_late(self) -> None:
-        self._waiting.extend(self._late)
-        self._late.clear()
 
     def _prompt(self, request: int) -> int:
         """Tokens to compute before the next one: the prompt, after a pause what was generated besides."""
@@ -212,6 +201,7 @@ class Replica:
         self._slope_s = 0.0
         self._step_s = (
             self._cost.base_s(float(tokens), float(rows))
+            + self._cost.rates.prompt_s * (rows - batch)
             + self._kv_s * self._kv
             + self._window_kv_s * window_kv
             + self._pair_s * pairs
@@ -222,7 +212,7 @@ class Replica:
         base_s = self._decode_s.get(batch)
         if base_s is None:
             base_s = self._decode_s[batch] = self._cost.base_s(float(batch), float(batch))
-        steps = min(self._ends[0][0] - self._step, 1 if self._late else self._max_run)
+        steps = min(self._ends[0][0] - self._step, self._max_run)
         window_kv, grows = self._window_kv(batch), 0
         if self._window is not None and window_kv < batch * self._window:
             grows = batch

@@ -18,7 +18,7 @@ from trtbuild.spec import Target
 _FLOWS = {Target.ENGINE: "triton", Target.LLMAPI: "pytorch"}
 
 
-def limits_of(llm: LlmPlan, target: Target, policy: Policy = Policy.NO_EVICT) -> Limits:
+def limits_of(llm: LlmPlan, policy: Policy = Policy.NO_EVICT) -> Limits:
     """The plan's limits."""
     return Limits(
         max_batch_size=llm.max_batch_size,
@@ -28,7 +28,6 @@ def limits_of(llm: LlmPlan, target: Target, policy: Policy = Policy.NO_EVICT) ->
         chunked_context=llm.chunked_context,
         reuse=llm.kv_reuse,
         policy=policy,
-        takes_late=target is Target.LOCAL,
     )
 
 
@@ -53,7 +52,7 @@ def gpu_system(
     rates = device_rates(gpu=gpu, fmt=fmt, tp=llm.tp, flow=_FLOWS[target], constants=constants)
     return System(
         cost=StepCost(work, rates).scaled(float(llm.instances)),
-        limits=limits_of(llm, target, policy),
+        limits=limits_of(llm, policy),
         replicas=llm.instances,
         gpus_per_replica=llm.tp / llm.instances,
         spreads=constants.spreads,

@@ -1,0 +1,231 @@
+"""``scripts/prove-prediction``: a run of few streams calibrates; other loads are predicted, then measured.
+
+Everything is kept in a folder: the predictions before anything of them is measured, the runs in a file of
+records. A call does what is not there yet, as long as ``--minutes`` last; the last call prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trtbuild.measure.calibration import calibration_load, others_cores
+from trtbuild.measure.load.flags import parse_traffic
+from trtbuild.measure.load.spec import Closed, Flow, LoadSpec, Poisson
+from trtbuild.measure.records.record import Record
+from trtbuild.measure.records.store import Store
+from trtbuild.measure.server import MeasuredServer
+from trtbuild.plan.model import Plan
+
+REPEATS = 2
+# Lengths that differ, as users' do: equal ones end and begin in step, in rounds that no run repeats.
+TRAFFIC = ("30/13", "45/24", "70/37", "110/18", "400/11")
+ALLOWED = 0.15
+MOST_BESIDE_CORES = 0.25  # of what else runs on the machine; a run beside more is no figure
+_CALIBRATION = "calibration"
+_START_S = 20.0  # of a server; no run is begun that would not end in time
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One figure of one load. ``error`` is that of the prediction against the runs' mean; ``spread`` is the
+    difference of the runs over it."""
+
+    load: str
+    figure: str
+    predicted: float
+    measured: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.measured) / len(self.measured)
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.mean - 1
+
+    @property
+    def spread(self) -> float:
+        return (max(self.measured) - min(self.measured)) / self.mean
+
+    @property
+    def kept(self) -> bool:
+        """Whether the prediction is as near as is asked: 15 %, or the spread where that is larger."""
+        return abs(self.error) <= max(ALLOWED, self.spread)
+
+
+def loads(
+    model: str, *, users: Sequence[int], rate: float, traffic: Sequence[str], seed: int
+) -> dict[str, LoadSpec]:
+    """The loads to predict, by name: long enough for 100 requests of one user, 60 s of a mixed open loop."""
+    mixed = tuple(parse_traffic(item) for item in traffic)
+    found = {}
+    for count in users:
+        flow = Flow(model=model, shape=Closed(users=count), traffic=mixed)
+        length_s = 50.0 if count < 4 else 30.0
+        found[f"{count} users"] = LoadSpec(flows=(flow,), duration_s=length_s, warmup_s=3.0, seed=seed)
+    flow = Flow(model=model, shape=Poisson(rate_per_s=rate), traffic=mixed)
+    found[f"{rate:g} a second"] = LoadSpec(flows=(flow,), duration_s=60.0, warmup_s=5.0, seed=seed)
+    return found
+
+
+def figures_of(record: Record) -> dict[str, float]:
+    """What a run says of each figure."""
+    group = record.metrics["all"]
+    return {
+        "TTFT P50 ms": 1e3 * group["ttft_s"]["p50"]["value"],
+        "TTFT P95 ms": 1e3 * group["ttft_s"]["p95"]["value"],
+        "TPOT P50 ms": 1e3 * group["tpot_s"]["p50"]["value"],
+        "tokens/s": group["tokens_out_per_s"]["value"],
+    }
+
+
+def predict(record: Record, asked: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
+    """Each figure of each load, from the calibration run alone."""
+    from trtbuild.measure.predicted import offered_by
+    from trtbuild.plan.latency.forecast import predicted
+    from trtbuild.simulate import deployment_of_run
+
+    system = deployment_of_run(record).system
+    found = {}
+    for name, load in asked.items():
+        row = predicted(system, *offered_by(load))
+        found[name] = {
+            "TTFT P50 ms": 1e3 * row.ttft_s[50].value,
+            "TTFT P95 ms": 1e3 * row.ttft_s[95].value,
+            "TPOT P50 ms": 1e3 * row.tpot_s[50].value,
+            "tokens/s": row.tokens_out_per_s.value,
+        }
+    return found
+
+
+def verdicts(predictions: dict[str, dict[str, float]], runs: dict[str, list[Record]]) -> list[Verdict]:
+    """Every figure of every load that was measured."""
+    return [
+        Verdict(load, figure, value, tuple(figures_of(record)[figure] for record in runs[load]))
+        for load, figures in predictions.items()
+        if runs.get(load)
+        for figure, value in figures.items()
+    ]
+
+
+def table(rows: Sequence[Verdict]) -> Iterator[str]:
+    """Lines of a Markdown table."""
+    yield "| load | figure | predicted | measured | error | spread of repeats | within |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in rows:
+        measured = ", ".join(f"{value:.3g}" for value in row.measured)
+        yield (
+            f"| {row.load} | {row.figure} | {row.predicted:.3g} | {measured} | {row.error:+.0%} "
+            f"| {row.spread:.0%} | {'yes' if row.kept else 'no'} |"
+        )
+
+
+def beside_cores(record: Record) -> float:
+    """What else ran on the machine in the run's window, in cores on average."""
+    begin_s, end_s = record.window_s
+    values = [cores for t_s, cores in others_cores(record) if begin_s <= t_s < end_s]
+    return sum(values) / max(1, len(values))
+
+
+def _runs(store: Store, label: str) -> list[Record]:
+    """The complete runs of a label during which the machine did nothing else."""
+    if not store.path.is_file():
+        return []
+    found = [run for run in store.runs() if run.label == label and run.complete]
+    read = (store.read(run.run_id) for run in found)
+    return [run for run in read if beside_cores(run) < MOST_BESIDE_CORES]
+
+
+def _measure(repository: Path, store: Store, queue: Sequence[tuple[str, LoadSpec]], until: float) -> bool:
+    """Measures in order until the time is up; says whether all was measured."""
+    from trtbuild.measure.bench import bench
+    from trtbuild.serve.server import start
+
+    if not queue:
+        return True
+    if time.monotonic() + _START_S + queue[0][1].duration_s > until:
+        return False
+    with start(repository) as server:
+        target = MeasuredServer(
+            server.grpc_address, server.metrics_address, server.http_address, server.pid, repository
+        )
+        for label, load in queue:
+            if time.monotonic() + load.duration_s > until:
+                return False
+            record = bench(target, load, store, label=label)
+            beside = beside_cores(record)
+            told = (
+                ""
+                if beside < MOST_BESIDE_CORES
+                else f": {beside:.2f} cores worked for others, to be repeated"
+            )
+            print(f"· {label}: run {record.run_id} {record.state}{told}", file=sys.stderr)
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the arguments, does the next piece, prints; 0: all within, 1: not, 3: more is left to do."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("repository", type=Path, help="a repository of the target local with one model")
+    parser.add_argument("folder", type=Path, help="keeps what was done")
+    parser.add_argument("--users", default="1,8,16,32")
+    parser.add_argument("--rate", type=float, default=3.0, help="requests a second of the open loop")
+    parser.add_argument("--traffic", action="append", help="as of trtbuild bench; default: five lengths")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=30.0, help="of this call")
+    asked = parser.parse_args(arguments)
+
+    until = time.monotonic() + 60 * asked.minutes
+    model = Plan.model_validate_json((asked.repository / "plan.json").read_text()).llms[0].name
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    store = Store(asked.folder / "records.sqlite")
+    if not _runs(store, _CALIBRATION):
+        first = [(_CALIBRATION, calibration_load(model))]
+        if not _measure(asked.repository, store, first, until):
+            return _more("the calibration")
+    wanted = loads(
+        model,
+        users=[int(word) for word in asked.users.split(",")],
+        rate=asked.rate,
+        traffic=asked.traffic or TRAFFIC,
+        seed=asked.seed,
+    )
+    predictions = _predictions(asked.folder / "predictions.json", store, wanted)
+    queue = [
+        (name, load)
+        for turn in range(REPEATS)
+        for name, load in wanted.items()
+        if len(_runs(store, name)) <= turn
+    ]
+    done = _measure(asked.repository, store, queue, until)
+    rows = verdicts(predictions, {name: _runs(store, name) for name in wanted})
+    print("\n".join(table(rows)))
+    if not done:
+        return _more("measurements")
+    return 0 if all(row.kept for row in rows) else 1
+
+
+def _predictions(path: Path, store: Store, wanted: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
+    """Made before the loads are measured, and kept: what is there is not made again."""
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    missing = {name: load for name, load in wanted.items() if name not in kept}
+    if missing:
+        kept |= predict(_runs(store, _CALIBRATION)[-1], missing)
+        path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    return {name: kept[name] for name in wanted}
+
+
+def _more(what: str) -> int:
+    print(f"· {what} are left: the same command goes on", file=sys.stderr)
+    return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
