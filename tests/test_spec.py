@@ -39,7 +39,8 @@ def test_reads_every_key(write, tmp_path):
             "     max_input_tokens: 1500, max_output_tokens: 300, concurrency: 32, kv_tokens: 65536,\n"
             "     calibrate: true, calibration: own.jsonl, calibration_field: say, calibration_samples: 64,\n"
             "     calibration_tokens: 256, on_cpu: true, revision: v1.0, loras: {french: fr}, guided: true,\n"
-            "     max_num_tokens: 1024, chunked_context: false, kv_reuse: false}\n"
+            "     max_num_tokens: 1024, ttft_ms: 800, usual_input_tokens: 400, usual_output_tokens: 100,\n"
+            "     chunked_context: false, kv_reuse: false}\n"
             "vision:\n  - {name: reader, pipeline: ocr, instances: 2, max_batch_size: 4}\n"
         )
     )
@@ -51,7 +52,8 @@ def test_reads_every_key(write, tmp_path):
         "kv_tokens": 65536, "calibrate": True, "calibration": tmp_path / "own.jsonl",
         "calibration_field": "say", "calibration_samples": 64, "calibration_tokens": 256, "on_cpu": True,
         "revision": "v1.0", "loras": {"french": tmp_path / "fr"}, "guided": True, "measured": None,
-        "max_num_tokens": 1024, "chunked_context": False, "kv_reuse": False,
+        "max_num_tokens": 1024, "ttft_ms": 800.0, "usual_input_tokens": 400,
+        "usual_output_tokens": 100, "chunked_context": False, "kv_reuse": False,
     }  # fmt: skip
     assert (spec.vision[0].name, spec.vision[0].instances, spec.vision[0].max_batch_size) == ("reader", 2, 4)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from trtbuild import preflight
+from trtbuild.budgeted import has_open_budget, with_limits
 from trtbuild.build.jobs import JobOptions, plan_job
 from trtbuild.build.vision_source import SingleNetwork
 from trtbuild.build.weights import (
@@ -66,6 +68,17 @@ class Prepared:
     builds: bool = False
 
 
+def _within_budgets(spec: DeploymentSpec, **how: Any) -> Prepared:
+    """The memory's limits first, then within them those of the budgets."""
+    unlimited = tuple(llm.model_copy(update={"ttft_ms": None}) for llm in spec.models)
+    most = prepare(spec.model_copy(update={"models": unlimited}), **how)
+    if most.plan.errors or not most.plan.fits:
+        return most
+    limited, told = with_limits(spec, most.plan)
+    prepared = prepare(limited, **how)
+    return replace(prepared, notes=(*prepared.notes, *told))
+
+
 def prepare(
     spec: DeploymentSpec,
     *,
@@ -89,6 +102,8 @@ def prepare(
         CatalogError, ModelSourceError, PlanError: what cannot be found or planned.
     """
     host = host or detect_host()
+    if any(map(has_open_budget, spec.models)):
+        return _within_budgets(spec, pinned=pinned, host=host, names=names, build_dir=build_dir, build=build)
     spec, renamed = catalogued(spec)
     found = {llm.name or default_name(llm.model): _Found.of(llm) for llm in spec.models}
     choice = choose_target(

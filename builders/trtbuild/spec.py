@@ -106,6 +106,14 @@ class LlmSpec(_Frozen):
     max_num_tokens: int | None = Field(
         default=None, ge=16, le=1 << 20, description="tokens of one engine step; default: planned"
     )
+    ttft_ms: float | None = Field(
+        default=None,
+        gt=0,
+        le=3_600_000,
+        description="budget of TTFT P95 from which limits that are not given are planned",
+    )
+    usual_input_tokens: int = Field(default=500, ge=1, description="of a prompt on average, for ttft_ms")
+    usual_output_tokens: int = Field(default=200, ge=1, description="of an answer on average, for ttft_ms")
     chunked_context: bool = Field(
         default=True, description="cut long prompts into steps, where the engine can"
     )

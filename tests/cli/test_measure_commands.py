@@ -93,6 +93,17 @@ def test_compare_says_what_differs_or_refuses(bench, capsys):
         (("--traffic", "huge"), 1, "is no traffic"),
         (("--warmup", "9"), 1, "leaves nothing"),
         (("--load", "missing.yaml"), 2, "does not exist"),
+        (("--rate", "0"), 2, "is not in the range x>0"),
+        (("--rate", "-1"), 2, "is not in the range x>0"),
+        (("--rate", "nan"), 2, "'nan' is not a finite number"),
+        (("--rate", "1e9"), 1, "less than or equal to 1000000"),
+        (("--users", "0"), 2, "is not in the range x>=1"),
+        (("--users", "1000000"), 1, "users: Input should be less than or equal to 100000"),
+        (("--timeout", "inf"), 2, "'inf' is not a finite number"),
+        (("--duration", "nan"), 2, "'nan' is not a finite number"),
+        (("--slo-ttft", "-1"), 2, "is not in the range x>0"),
+        (("--shape", "poisson:nan"), 1, "finite number"),
+        (("--shape", "ramp:1"), 1, "is no load"),
     ],
 )
 def test_what_cannot_be_run_is_refused(bench, capsys, args, code, said):

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
+from tests.support.simulated_run import LIMITS, TRUTH, few_streams, samples
 
 from trtbuild.cli import run
+from trtbuild.measure.load.spec import LoadSpec
+from trtbuild.measure.predicted import offered_by
+from trtbuild.measure.records.record import Record
+from trtbuild.measure.records.store import Store
+from trtbuild.plan.latency.forecast import System, predicted
+from trtbuild.plan.latency.replica import Limits
+from trtbuild.prepare import prepare
+from trtbuild.spec import DeploymentSpec, LlmSpec, Target
 
 L4 = ["simulate", "--model", "qwen-7b", "--quant", "awq", "--gpu", "l4", "--requests", "100"]
 
@@ -59,3 +70,105 @@ def test_a_cpu_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_does_not_fit_is_not_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", "--model", "llama-3.1-70b", "--quant", "bf16", "--gpu", "l4"]) == 1
     assert "what does not fit cannot be simulated" in capsys.readouterr().err
+
+
+def load_of(shape: str, **fields: object) -> str:
+    traffic = [{"kind": "text", "name": name, "input_tokens": isl, "output_tokens": osl}
+               for name, isl, osl in (("short", 40, 20), ("long", 500, 9))]  # fmt: skip
+    flow = {"model": "smollm2-135m", "shape": yaml.safe_load(shape), "traffic": traffic}
+    return yaml.safe_dump({"flows": [flow], "duration_s": 40.0, "warmup_s": 4.0, **fields})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with one run of few streams on a server whose costs are known."""
+    llm = LlmSpec(model="smollm2-135m", quant="int4")
+    plan = prepare(DeploymentSpec(models=(llm,), target=Target.LOCAL)).plan
+    record = Record(load={"flows": []}, run_id="ca11b4a7", label="few", state="complete")
+    record.deployment = {"plan": plan.model_dump(mode="json"), "models": ["smollm2-135m"]}
+    record.requests = samples(few_streams(), "smollm2-135m")
+    record.duration_s = max(one.end_s or 0.0 for one in record.requests)
+    record.window_s = (0.0, record.duration_s)
+    path = tmp_path_factory.mktemp("runs") / "runs.sqlite"
+    Store(path).put(record)
+    return path
+
+
+@pytest.mark.parametrize("shape", ["{kind: closed, users: 16}", "{kind: poisson, rate_per_s: 4}"])
+def test_a_run_of_few_streams_predicts_a_load_of_many(
+    shape: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "load.yaml"
+    file.write_text(load_of(shape))
+    options = ["--from-run", "few", "--runs", str(runs), "--load", str(file), "--json"]
+    assert run(["simulate", *options]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert any("calibrated on 480 answers of run ca11b4a7, at most" in text for text in data["notes"])
+    (level,) = data["levels"]
+    limits = Limits(max_batch_size=32, max_num_tokens=2048, kv_tokens=LIMITS.kv_tokens, tokens_per_block=32)
+    load = LoadSpec.model_validate(yaml.safe_load(file.read_text()))
+    truth = predicted(System(TRUTH, limits), *offered_by(load))
+    assert level["requests"] == pytest.approx(truth.requests, rel=0.05)
+    assert level["tokens_out_per_s"]["value"] == pytest.approx(truth.tokens_out_per_s.value, rel=0.05)
+    assert level["ttft_s"]["50"]["value"] == pytest.approx(truth.ttft_s[50].value, rel=0.15)
+    assert level["tpot_s"]["50"]["value"] == pytest.approx(truth.tpot_s[50].value, rel=0.1)
+
+
+def test_the_load_to_calibrate_with_is_one_that_bench_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "calibration.yaml"
+    model = ["--model", "smollm2-135m", "--quant", "int4", "--target", "local", "--max-input", "300"]
+    assert run(["simulate", *model, "--calibration-load", str(file)]) == 0
+    load = LoadSpec.model_validate(yaml.safe_load(file.read_text()))
+    assert load.duration_s <= 300
+    (flow,) = load.flows
+    assert flow.model == "smollm2-135m"
+    assert flow.shape.kind == "closed"
+    assert flow.shape.users <= 4
+    lengths = [one.input_tokens for one in flow.traffic if one.kind == "text"]
+    assert min(lengths) == 1
+    assert 100 < max(lengths) <= 300
+    assert f"--load {file}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (load_of("{kind: closed, users: 2}", warmup_s=90.0), "leaves nothing of 40 s"),
+        (load_of("{kind: constant, rate_per_s: 0.02}", warmup_s=10.0), "none comes after its warm-up"),
+        ("flows: []", "flows"),
+        ("}", "is not YAML"),
+    ],
+)
+def test_loads_that_cannot_be_predicted(
+    text: str, words: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "load.yaml"
+    file.write_text(text)
+    assert run(["simulate", "--from-run", "few", "--runs", str(runs), "--load", str(file)]) == 1
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_prompts_of_a_file_have_no_known_length(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traffic = "{kind: file, name: own, path: prompts.jsonl}"
+    flow = f"{{model: smollm2-135m, shape: {{kind: closed, users: 1}}, traffic: [{traffic}]}}"
+    file = tmp_path / "load.yaml"
+    file.write_text(f"flows: [{flow}]\n")
+    assert run(["simulate", "--from-run", "few", "--runs", str(runs), "--load", str(file)]) == 1
+    assert "the requests of own have is not known" in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_that_are_not_there_or_not_whole(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", "--from-run", "nobody", "--runs", str(runs)]) == 1
+    assert "has no run 'nobody'" in capsys.readouterr().err
+    record = Store(runs).read("few")
+    record.state, record.why = "server died", "no answer since 3.0 s"
+    other = Store(tmp_path / "died.sqlite")
+    other.put(record)
+    assert run(["simulate", "--from-run", "few", "--runs", str(other.path)]) == 1
+    assert "is server died: nothing is calibrated on a part of a run" in capsys.readouterr().err

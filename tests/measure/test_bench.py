@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,7 +17,7 @@ from tritonstream import ModelKind
 from tritonstream.testing import FakeModel, FakePage, FakeTriton, Fault
 from trtbuild.cli.measured import show_run
 from trtbuild.errors import MeasureError, ServeError
-from trtbuild.measure.bench import bench
+from trtbuild.measure.bench import bench, judged
 from trtbuild.measure.load.flags import parse_shape, parse_traffic
 from trtbuild.measure.load.spec import (
     Bursts,
@@ -29,6 +31,7 @@ from trtbuild.measure.load.spec import (
     TextTraffic,
 )
 from trtbuild.measure.mix import Tokens, run_mix
+from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
 
@@ -242,6 +245,58 @@ def test_a_server_that_dies_is_noticed_and_the_record_kept(store):
     kept = store.read(record.run_id)
     assert kept.state == "server died"
     assert any(one.outcome == "ok" for one in kept.requests)
+
+
+def test_a_disk_that_is_full_loses_the_record_but_not_the_figures(fake, store, monkeypatch):
+    connect = sqlite3.connect
+
+    def small(*args, **kwargs):
+        connection = connect(*args, **kwargs)
+        connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    store.begin(Record(load={}))  # the file is there, and has its tables
+    monkeypatch.setattr(sqlite3, "connect", small)
+    record = run(fake, load(Closed(users=4), duration_s=1.0), store)
+    assert record.state == "not kept"
+    assert "full" in record.why
+    assert record.metrics["all"]["ok"] > 100
+    monkeypatch.undo()
+    again = run(fake, load(Closed(users=1), requests=3), store)
+    assert store.read(again.run_id).complete
+
+
+def test_many_runs_begin_one_file_at_once(tmp_path):
+    """Eight processes' worth of connections make the file and write to it at the same moment."""
+    path, ready = tmp_path / "new.sqlite", threading.Barrier(8)
+
+    def begin(number):
+        ready.wait()
+        own = Store(path)
+        own.begin(Record(load={}, run_id=f"run{number}"))
+
+    with ThreadPoolExecutor(8) as pool:
+        for one in [pool.submit(begin, number) for number in range(8)]:
+            one.result()
+    assert {one.run_id for one in Store(path).runs()} == {f"run{number}" for number in range(8)}
+
+
+def test_a_clock_that_jumps_changes_no_latency(fake, store, monkeypatch):
+    """An hour forward, then back again, while requests run."""
+    wall, calls = time.time, iter(range(10**9))
+    monkeypatch.setattr(time, "time", lambda: wall() + 3600 * (next(calls) % 2))
+    record = run(fake, load(Closed(users=2), duration_s=1.0), store)
+    assert record.state == "complete"
+    assert 0.9 < record.duration_s < 5
+    assert all(0 <= one.ttft_s < 5 for one in record.measured())
+    assert all(0 <= one.intended_s < 1.1 for one in record.requests)
+
+
+def test_a_clock_that_jumps_is_told(fake, store):
+    record = run(fake, load(Closed(users=1), duration_s=0.5), store)
+    assert not any("wall clock" in text for text in record.notes)
+    record.timeline += [(0.2, "", "wall_jump_s", 0.01), (0.4, "", "wall_jump_s", -3600.0)]
+    assert any("the wall clock was moved by -3600.0 s meanwhile" in text for text in judged(record))
 
 
 def test_an_unknown_model_is_an_error(fake, store):

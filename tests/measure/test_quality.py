@@ -162,6 +162,11 @@ def servers():
         yield fake
 
 
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRTBUILD_RUNS", str(tmp_path / "runs.sqlite"))
+
+
 @pytest.fixture
 def prompts(tmp_path):
     path = tmp_path / "prompts.jsonl"
@@ -241,3 +246,41 @@ def test_paired_intervals_shrink_with_what_does_not_change(tmp_path):
     # Wald, paired: 1.96 · sqrt((0.1 − 0.01) / 100) = 0.0588
     assert numeric.figure.high == pytest.approx(0.1588, abs=1e-3)
     assert math.isclose(verdict.each["numeric"][1].value, 0.9)
+
+
+def test_comparisons_are_kept_and_shown(servers, prompts, tmp_path, capsys):
+    assert compare(servers, prompts, "same", "--label", "good") == 0
+    assert compare(servers, prompts, "shifted", "--label", "bad") == 1
+    capsys.readouterr()
+    assert run(("runs",)) == 0
+    shown = capsys.readouterr().out
+    assert "quality" in shown
+    assert "NOT passed" in " ".join(shown.split())
+    assert run(("runs", "bad")) == 0
+    again = capsys.readouterr().out
+    assert "next-token" in again
+    assert "NOT KEPT" in again
+    assert run(("runs", "bad", "--json")) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert kept["kind"] == "quality"
+    assert kept["metrics"]["quality"]["passed"] is False
+    assert kept["load"]["questions"] == 40
+    page = tmp_path / "report.html"
+    assert run(("report", "bad", "-o", str(page))) == 0
+    assert "The worst of" in page.read_text()
+    assert run(("report", "good", "bad", "-o", str(page))) == 1
+    capsys.readouterr()
+    assert run(("compare", "good", "bad")) == 0
+    rows = capsys.readouterr().out
+    assert any("agreement" in line and "worse" in line for line in rows.splitlines())
+    assert run(("diagnose", "bad")) == 1
+    assert "nothing in it was timed" in capsys.readouterr().err
+
+
+def test_a_comparison_and_a_timed_run_are_not_comparable(servers, prompts, capsys):
+    assert compare(servers, prompts, "same", "--label", "answers") == 0
+    load = ("--duration", "0.5", "--warmup", "0", "--traffic", "5/2", "--label", "timed")
+    assert run(("bench", "--url", servers.url, "--model", "base", *load)) == 0
+    capsys.readouterr()
+    assert run(("compare", "answers", "timed")) == 1
+    assert "is a quality run" in capsys.readouterr().err

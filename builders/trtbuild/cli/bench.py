@@ -22,6 +22,7 @@ from trtbuild.cli.measured import (
     text_or_vision,
     the_model,
 )
+from trtbuild.cli.options import ABOVE_ZERO
 from trtbuild.errors import MeasureError
 
 
@@ -29,7 +30,7 @@ from trtbuild.errors import MeasureError
 @click.option("--model", metavar="NAME", help="Default: the only one there is.")
 @server_choice
 @click.option("--users", type=click.IntRange(min=1), help="Closed loop: so many users (default 1).")
-@click.option("--rate", type=float, metavar="PER_SECOND", help="Open loop: Poisson arrivals.")
+@click.option("--rate", type=ABOVE_ZERO, metavar="PER_SECOND", help="Open loop: Poisson arrivals.")
 @click.option(
     "--shape", help="closed:N, poisson:R, constant:R, bursts:N@SECONDS, ramp:A-B, trace:FILE[@SPEED]."
 )
@@ -89,6 +90,10 @@ def bench_command(
     else:
         show_run(record)
     if not record.complete:
+        if record.state == "not kept":
+            raise MeasureError(
+                f"the run could not be kept: {record.why}", "room there, or --runs FILE elsewhere"
+            )
         raise MeasureError(
             f"the run is not complete: {record.state} ({record.why})",
             f"what was measured is kept: trtbuild runs {record.run_id}",

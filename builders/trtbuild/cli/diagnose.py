@@ -9,6 +9,8 @@ import click
 
 from trtbuild.cli.console import note, print_json
 from trtbuild.cli.measured import live, make_flow, open_store, runs_option, the_model
+from trtbuild.cli.options import ABOVE_ZERO
+from trtbuild.errors import MeasureError
 
 if TYPE_CHECKING:
     from trtbuild.measure.records.record import Record
@@ -21,7 +23,7 @@ _LIVE = {"slo_ttft": None, "slo_tpot": None, "slo_latency": None, "seed": 1, "ti
 @click.argument("what", metavar="RUN|SERVER")
 @click.option("--model", metavar="NAME", help="Of a SERVER; default: the only one there is.")
 @click.option("--users", type=click.IntRange(min=1), default=4, show_default=True, help="Load on a SERVER.")
-@click.option("--duration", "duration_s", type=float, default=20.0, show_default=True, metavar="SECONDS")
+@click.option("--duration", "duration_s", type=ABOVE_ZERO, default=20.0, show_default=True, metavar="SECONDS")
 @runs_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def diagnose_command(
@@ -33,6 +35,10 @@ def diagnose_command(
 
     is_server = Path(what).is_dir() or ":" in what
     record = _measured(what, model, users, duration_s, store) if is_server else store.read(what)
+    if record.kind == "quality":
+        raise MeasureError(
+            f"run {record.run_id} compared answers: nothing in it was timed", "a timed run: trtbuild bench"
+        )
     found = diagnose(record)
     if as_json:
         print_json({"run": record.run_id, "limits": [limit.as_json() for limit in found]})

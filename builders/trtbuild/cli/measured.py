@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trtbuild.cli.console import note, print_table
+from trtbuild.cli.options import ABOVE_ZERO, NOT_NEGATIVE, Number
 from trtbuild.errors import MeasureError
 
 if TYPE_CHECKING:
@@ -41,21 +42,25 @@ def load_options(command: _Command) -> _Command:
     """Adds what describes a load, which `read_load` reads."""
     for option in (
         click.option(
-            "--slo-latency", type=float, metavar="SECONDS", help="Goodput counts answers within it."
+            "--slo-latency", type=ABOVE_ZERO, metavar="SECONDS", help="Goodput counts answers within it."
         ),
-        click.option("--slo-tpot", type=float, metavar="SECONDS", help="Goodput counts answers within it."),
-        click.option("--slo-ttft", type=float, metavar="SECONDS", help="Goodput counts answers within it."),
         click.option(
-            "--timeout", "timeout_s", type=float, default=120.0, show_default=True, metavar="SECONDS"
+            "--slo-tpot", type=ABOVE_ZERO, metavar="SECONDS", help="Goodput counts answers within it."
+        ),
+        click.option(
+            "--slo-ttft", type=ABOVE_ZERO, metavar="SECONDS", help="Goodput counts answers within it."
+        ),
+        click.option(
+            "--timeout", "timeout_s", type=ABOVE_ZERO, default=120.0, show_default=True, metavar="SECONDS"
         ),
         click.option("--seed", type=int, default=1, show_default=True, help="Of arrivals and classes."),
-        click.option("--warmup", "warmup_s", type=float, default=5.0, show_default=True, metavar="SECONDS"),
         click.option(
-            "--duration", "duration_s", type=float, default=60.0, show_default=True, metavar="SECONDS"
+            "--warmup", "warmup_s", type=NOT_NEGATIVE, default=5.0, show_default=True, metavar="SECONDS"
         ),
         click.option(
-            "--prefix-share", type=click.FloatRange(0, 1), default=0.0, help="Of a prompt, shared by all."
+            "--duration", "duration_s", type=ABOVE_ZERO, default=60.0, show_default=True, metavar="SECONDS"
         ),
+        click.option("--prefix-share", type=Number(0, 1), default=0.0, help="Of a prompt, shared by all."),
         click.option(
             "--traffic",
             multiple=True,
@@ -158,8 +163,9 @@ def _valid(make: Callable[[], _Made]) -> _Made:
     try:
         return make()
     except ValidationError as error:
-        what = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
-        raise MeasureError(what) from error
+        from trtbuild.measure.load.flags import why
+
+        raise MeasureError(why(error)) from error
 
 
 def load_from_file(path: Path) -> LoadSpec:
@@ -226,6 +232,9 @@ def _line(title: str, progress: Progress, duration_s: float | None) -> str:
 
 def show_run(record: Record) -> None:
     """A run's figures, its server's, and what to know before believing them."""
+    if record.kind == "quality":
+        show_quality(record)
+        return
     click.echo(f"run {record.run_id}{' ' + record.label if record.label else ''}: {_state(record)}")
     groups = {"all": record.metrics.get("all", {}), **record.metrics.get("traffic", {})}
     groups |= {name: record.metrics[name] for name in ("interactive", "offline") if name in record.metrics}
@@ -247,6 +256,18 @@ def show_run(record: Record) -> None:
         shown = ", ".join(f"{path} {old} → {new}" for path, (old, new) in list(changes.items())[:4])
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         note(f"changed since {record.changed['run'][0]}: {shown}{more}")
+
+
+def show_quality(record: Record) -> None:
+    """A comparison of answers: scores by group, and the gate."""
+    data = record.metrics["page"]
+    click.echo(
+        f"run {record.run_id}{' ' + record.label if record.label else ''}: "
+        f"{data['after']} against {data['before']}"
+    )
+    print_table(("group", "score", ">value (95 % interval)"), data["groups"])
+    print_table(("gate", ">figure (95 % interval)", ">limit", ""), data["gate"])
+    click.echo("passed" if data["passed"] else "NOT passed")
 
 
 def _state(record: Record) -> str:

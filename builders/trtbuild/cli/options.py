@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,9 @@ _MODEL_FLAGS = {
     "max_input": "max_input_tokens",
     "max_output": "max_output_tokens",
     "concurrency": "concurrency",
+    "ttft_ms": "ttft_ms",
+    "usual_input": "usual_input_tokens",
+    "usual_output": "usual_output_tokens",
     "instances": "instances",
     "kv_dtype": "kv_dtype",
     "tp": "tp",
@@ -36,6 +40,20 @@ _MODEL_FLAGS = {
     "guided": "guided",
 }
 _OF_ONE_MODEL = ("name", "weights", "revision", "loras")
+
+
+class Number(click.FloatRange):
+    """A number within bounds; what is no number (nan) or endless (inf) is within none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+ABOVE_ZERO = Number(min=0, min_open=True)
+NOT_NEGATIVE = Number(min=0)
 
 
 class PathType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
@@ -160,6 +178,14 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             metavar="N",
             help="Requests at once; default: planned.",
         ),
+        _option(
+            "--ttft-ms",
+            type=Number(min=0, min_open=True, max=3_600_000),
+            metavar="MS",
+            help="Budget of TTFT P95 that sets the limits not given.",
+        ),
+        _option("--usual-input", type=POSITIVE, metavar="TOKENS", help="Prompt on average, for it (500)."),
+        _option("--usual-output", type=POSITIVE, metavar="TOKENS", help="Answer on average, for it (200)."),
         _option("--instances", type=click.IntRange(1, 64), metavar="N", help="Copies of the engine (1)."),
         _option("--tp", type=click.IntRange(1, 64), metavar="N", help="GPUs that share one instance (1)."),
         _option("--kv-dtype", metavar="DTYPE", help="KV cache: auto, int8, fp8."),
@@ -168,8 +194,11 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
 
 
 def spec_options(command: Command) -> Command:
-    """Adds every option of `SPEC_OPTIONS` to a command, in the order of the help."""
-    command.params[:0] = [option for options in SPEC_OPTIONS.values() for option in options]
+    """Adds every option of `SPEC_OPTIONS` to a command, in the order of the help, but those that it has."""
+    own = {param.name for param in command.params}
+    command.params[:0] = [
+        option for options in SPEC_OPTIONS.values() for option in options if option.name not in own
+    ]
     return command
 
 
@@ -196,7 +225,7 @@ def read_spec(flags: dict[str, Any]) -> DeploymentSpec:
         SpecError: for a spec that cannot be read or is wrong.
     """
     taken = {
-        option.name: flags.pop(option.name)
+        option.name: flags.pop(option.name, None)
         for group in SPEC_OPTIONS.values()
         for option in group
         if option.name

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
 
-from trtbuild.cli.console import print_json, print_table, step
-from trtbuild.cli.measured import need_extra
+from trtbuild.cli.console import print_json, step
+from trtbuild.cli.measured import open_store, runs_option, show_quality
 from trtbuild.errors import MeasureError
 
 FAILED = 1
@@ -47,40 +48,52 @@ FAILED = 1
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page there."
 )
+@click.option("--label", default="", help="A name to find the comparison by.")
+@runs_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def quality_command(
     baseline: str, candidate: str, prompts: Path, model: str | None, candidate_model: str | None,
     max_tokens: int,
     limit: int | None, repeats: int, needles: bool, concurrency: int, changes: tuple[str, ...],
-    output: Path | None, as_json: bool,
+    output: Path | None, label: str, runs_file: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Ask BASELINE and CANDIDATE (repositories, or HOST:PORT of servers) the same and compare the answers.
 
     Exit code 1 when the gate is not passed.
     """
-    need_extra()
+    store = open_store(runs_file)
     from trtbuild.measure.quality.judge import check_gate
     from trtbuild.measure.quality.questions import read_questions
     from trtbuild.measure.quality.run import Side, compare
+    from trtbuild.measure.records.changes import changed_since
 
     gate = check_gate(_shares(changes))
     asked = read_questions(prompts, max_tokens=max_tokens, limit=limit)
+    begun_unix_s, begun_s = time.time(), time.monotonic()
     verdict = compare(
         Side(baseline, model), Side(candidate, candidate_model or model), asked, gate,
         times=repeats, with_needles=needles, concurrency=concurrency, on_step=step,
     )  # fmt: skip
-    from trtbuild.measure.quality.page import group_rows, interval, limit_of, quality_page, word_of
+    from trtbuild.measure.quality.page import quality_page
+    from trtbuild.measure.quality.record import quality_record
 
+    settings = {
+        "prompts": str(prompts), "questions": len(asked), "max_tokens": max_tokens, "repeats": repeats,
+        "needles": needles, "concurrency": concurrency, "gate": gate,
+    }  # fmt: skip
+    record = quality_record(
+        verdict, before=baseline, after=candidate, model=candidate_model or model, settings=settings,
+        label=label, begun_unix_s=begun_unix_s, duration_s=time.monotonic() - begun_s,
+    )  # fmt: skip
+    store.put(record)  # first: a new file has nothing to look into
+    record.changed = changed_since(store, record)
+    store.finish(record)
     if output is not None:
-        page = quality_page(verdict, title="Quality", before=baseline, after=candidate)
-        output.write_text(page, encoding="utf-8")
+        output.write_text(quality_page(record.metrics["page"], title="Quality"), encoding="utf-8")
     if as_json:
-        print_json(verdict.as_json())
+        print_json({"run_id": record.run_id, **verdict.as_json()})
     else:
-        print_table(("group", "score", ">value (95 % interval)"), group_rows(verdict))
-        rows = [(one.name, interval(one.figure), limit_of(one), word_of(one)) for one in verdict.gate]
-        print_table(("gate", ">figure (95 % interval)", ">limit", ""), rows)
-        click.echo("passed" if verdict.passed else "NOT passed")
+        show_quality(record)
     if not verdict.passed:
         click.get_current_context().exit(FAILED)
 

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from trtbuild.cli.measured import open_store, runs_option
+from trtbuild.cli.options import ABOVE_ZERO
 from trtbuild.errors import MeasureError
+
+if TYPE_CHECKING:
+    from trtbuild.measure.records.record import Record
+
+
+def _page(records: list[Record], title: str | None, budget_s: float | None) -> str:
+    from trtbuild.measure.quality.page import quality_page
+    from trtbuild.measure.report.page import report_page
+
+    last = records[-1]
+    compared = [one.run_id for one in records if one.kind == "quality"]
+    if compared and len(records) > 1:
+        raise MeasureError(
+            f"{', '.join(compared)} compared answers, and a report is of timed runs or of one comparison",
+            *(f"trtbuild report {run_id}" for run_id in compared),
+        )
+    if compared:
+        return quality_page(last.metrics["page"], title=title or f"Quality {last.label or last.run_id}")
+    return report_page(records, title=title or f"Measurement {last.label or last.run_id}", budget_s=budget_s)
 
 
 @click.command("report")
@@ -20,7 +41,11 @@ from trtbuild.errors import MeasureError
     show_default=True,
 )
 @click.option(
-    "--budget", "budget_s", type=float, metavar="SECONDS", help="TTFT budget line; default: the run's SLO."
+    "--budget",
+    "budget_s",
+    type=ABOVE_ZERO,
+    metavar="SECONDS",
+    help="TTFT budget line; default: the run's SLO.",
 )
 @click.option("--title", help="Default: the label or id of the last run.")
 @runs_option
@@ -37,10 +62,7 @@ def report_command(
     if len(records) == 1 and records[0].series is not None:
         series = records[0].series
         records = [store.read(one.run_id) for one in store.runs() if one.series == series]
-    from trtbuild.measure.report.page import report_page
-
-    last = records[-1]
-    page = report_page(records, title=title or f"Measurement {last.label or last.run_id}", budget_s=budget_s)
+    page = _page(records, title, budget_s)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(page, encoding="utf-8")
     click.echo(

@@ -106,12 +106,19 @@ def _list(store: Any, lines: int, as_json: bool, as_csv: bool) -> None:
 def _row(record: Any) -> tuple[object, ...]:
     from trtbuild.measure.metrics import rate_value
 
+    begun = record.begun[:16].replace("T", " ")
+    if record.kind == "quality":
+        from trtbuild.measure.quality.record import in_words
+
+        asked = record.load["questions"]
+        first = (record.run_id, begun, record.kind, record.label, record.state)
+        return (*first, in_words(record), asked, "", "", "")
     group = record.metrics.get("all", {})
     rates = (rate_value(record, key) for key in ("tokens_out_per_s", "goodput_per_s"))
     tokens, goodput = ("" if rate is None else f"{rate:.1f}" for rate in rates)
     ttft = (group.get("ttft_s") or {}).get("p95") or {}
     return (
-        record.run_id, record.begun[:16].replace("T", " "), record.kind, record.label, record.state,
+        record.run_id, begun, record.kind, record.label, record.state,
         " + ".join(describe_flow(flow) for flow in record.load.get("flows", ())), group.get("requests", ""),
         "" if ttft.get("value") is None else bounded(ttft), tokens, goodput,
     )  # fmt: skip

@@ -9,7 +9,7 @@ import click
 
 from trtbuild.cli.console import note, print_json
 from trtbuild.cli.measured import load_from_file, open_store, runs_option
-from trtbuild.cli.options import PathType, read_spec, spec_options
+from trtbuild.cli.options import ABOVE_ZERO, NOT_NEGATIVE, PathType, read_spec, spec_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trtbuild.spec import DeploymentSpec
 
 _COUNT = click.IntRange(min=1)
-_POSITIVE = click.FloatRange(min=0, min_open=True)
-_NOT_NEGATIVE = click.FloatRange(min=0)
 
 
 @spec_options
@@ -31,19 +29,19 @@ _NOT_NEGATIVE = click.FloatRange(min=0)
 @click.option("--osl", type=_COUNT, default=200, show_default=True, help="Tokens of an answer, on average.")
 @click.option(
     "--spread",
-    type=_NOT_NEGATIVE,
+    type=NOT_NEGATIVE,
     default=0.5,
     show_default=True,
     help="Standard deviation of the lengths over their mean; 0: all alike.",
 )
-@click.option("--rate", "rates", type=_POSITIVE, multiple=True, help="Requests a second; may be repeated.")
+@click.option("--rate", "rates", type=ABOVE_ZERO, multiple=True, help="Requests a second; may be repeated.")
 @click.option(
     "--users", type=_COUNT, multiple=True, help="Users who wait for their answers; may be repeated."
 )
 @click.option(
-    "--think", type=_NOT_NEGATIVE, default=0.0, metavar="S", help="A user's pause before the next request."
+    "--think", type=NOT_NEGATIVE, default=0.0, metavar="S", help="A user's pause before the next request."
 )
-@click.option("--ttft-ms", type=_POSITIVE, help="Budget: the load and the limits that keep it.")
+@click.option("--ttft-ms", type=ABOVE_ZERO, help="Budget: the load and the limits that keep it.")
 @click.option(
     "--percentile",
     type=click.Choice(["50", "95", "99"]),
@@ -61,16 +59,16 @@ _NOT_NEGATIVE = click.FloatRange(min=0)
     help="Scheduler policy of the engine.",
 )
 @click.option(
-    "--pictures", type=_POSITIVE, metavar="N", help="Pictures a second for a vision model on the same GPU."
+    "--pictures", type=ABOVE_ZERO, metavar="N", help="Pictures a second for a vision model on the same GPU."
 )
-@click.option("--picture-ms", type=_POSITIVE, help="Time of the whole GPU that a picture takes.")
+@click.option("--picture-ms", type=ABOVE_ZERO, help="Time of the whole GPU that a picture takes.")
 @click.option(
     "--replicas", type=_COUNT, default=1, show_default=True, help="Engines behind least-connections."
 )
 @click.option(
-    "--fleet-rate", type=_POSITIVE, help="Requests a second for which replicas are counted (with --ttft-ms)."
+    "--fleet-rate", type=ABOVE_ZERO, help="Requests a second for which replicas are counted (with --ttft-ms)."
 )
-@click.option("--price", type=_POSITIVE, help="Of a GPU hour: adds the cost of a million tokens.")
+@click.option("--price", type=ABOVE_ZERO, help="Of a GPU hour: adds the cost of a million tokens.")
 @click.option(
     "--requests",
     type=click.IntRange(min=50),

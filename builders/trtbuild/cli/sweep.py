@@ -23,6 +23,7 @@ from trtbuild.cli.measured import (
     text_or_vision,
     the_model,
 )
+from trtbuild.cli.options import ABOVE_ZERO, Number
 from trtbuild.errors import MeasureError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def budget_options(command: _Command) -> _Command:
     """Adds what describes a latency budget, which `make_budget` reads."""
     for option in (
-        click.option("--percentile", type=click.FloatRange(50, 99.9), default=95.0, show_default=True),
+        click.option("--percentile", type=Number(50, 99.9), default=95.0, show_default=True),
         click.option(
             "--metric",
             type=click.Choice(list(METRICS)),
@@ -48,7 +49,7 @@ def budget_options(command: _Command) -> _Command:
         click.option(
             "--budget",
             "budget_s",
-            type=click.FloatRange(min=0, min_open=True),
+            type=ABOVE_ZERO,
             required=True,
             metavar="SECONDS",
         ),
@@ -69,8 +70,8 @@ def make_budget(budget_s: float, metric: str, percentile: float) -> Budget:
 @click.option(
     "--by", type=click.Choice(["users", "rate"]), default="users", show_default=True, help="What is raised."
 )
-@click.option("--from", "start", type=float, default=1.0, show_default=True, help="First level.")
-@click.option("--to", "most", type=float, default=256.0, show_default=True, help="Highest level.")
+@click.option("--from", "start", type=ABOVE_ZERO, default=1.0, show_default=True, help="First level.")
+@click.option("--to", "most", type=ABOVE_ZERO, default=256.0, show_default=True, help="Highest level.")
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
@@ -92,6 +93,10 @@ def sweep_command(
     """Raise the load until the budget breaks, step back and confirm. Exit code 1 when no level meets it."""
     if not start <= most:
         raise click.UsageError("--from is above --to.")
+    if by == "users" and not (start.is_integer() and most.is_integer()):
+        raise click.UsageError(
+            "users are whole: --from 1 --to 64; parts of a request a second are --by rate."
+        )
     server, store = chosen_server(repo, url, metrics), open_store(runs_file)
     from trtbuild.measure.sweep import sweep
 

@@ -71,7 +71,7 @@ def bench(
     """Runs a load and records it.
 
     Returns:
-        the record; ``state`` says whether it is complete.
+        the record; ``state`` says whether it is complete, or could not be kept.
 
     Raises:
         MeasureError: a load that cannot be sent.
@@ -222,13 +222,18 @@ class _Run:
             await asyncio.sleep(KEEP_EVERY_S)
             if self._generator is not None:
                 self._on_progress(self._generator.progress)
-            await asyncio.to_thread(self._store_new)
+            with contextlib.suppress(MeasureError):  # such as a full disk: tried again, told at the end
+                await asyncio.to_thread(self._store_new)
 
     def _store_new(self) -> None:
         rows, self._new_rows = self._new_rows, []
         timeline, self._new_timeline = self._new_timeline, []
+        try:
+            self._store.add(self._record, rows, timeline)
+        except MeasureError:
+            self._new_rows, self._new_timeline = rows + self._new_rows, timeline + self._new_timeline
+            raise
         self._record.timeline += timeline
-        self._store.add(self._record, rows, timeline)
 
     def finish(self) -> None:
         """Whatever happened: the record gets its end."""
@@ -241,11 +246,17 @@ class _Run:
             record.duration_s = generator.now()
             record.window_s = self._window(generator)
             record.generator = self._own_side(generator)
-        self._store_new()
+        try:
+            self._store_new()
+        except MeasureError as error:
+            record.state, record.why = "not kept", error.message
         record.metrics = summarise(record)
         record.notes += judged(record)
-        record.changed = changed_since(self._store, record)
-        self._store.finish(record)
+        try:
+            record.changed = changed_since(self._store, record)
+            self._store.finish(record)
+        except MeasureError as error:
+            record.state, record.why = "not kept", error.message
 
     def _window(self, generator: Generator) -> tuple[float, float]:
         """From the warm-up's end to the time's; of a load that is over before, to its last answer."""

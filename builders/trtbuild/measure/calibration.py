@@ -15,11 +15,11 @@ _CLASSES = (
     (1, 24), (2, 24), (4, 24), (8, 24), (16, 24), (48, 16), (160, 12), (450, 8), (900, 6), (40, 48),
 )  # fmt: skip
 DISTURBING_CORES = 0.3
-_USERS, _RAMP_S, _DURATION_S, _WARM_UP_S = 4, 130.0, 150.0, 2.0
+_USERS, _RAMP_S, _DURATION_S, _WARM_UP_S = 4, 80.0, 100.0, 2.0
 
 
 def calibration_load(model: str, *, longest_prompt: int = 2048) -> LoadSpec:
-    """One to four users in turn, for 150 seconds, with prompts of many lengths up to ``longest_prompt``.
+    """One to four users in turn, for 100 seconds, with prompts of many lengths up to ``longest_prompt``.
 
     Nobody pauses: after an idle moment a CPU's first step is slower, which no busy server sees.
     """

@@ -63,15 +63,15 @@ class Verdict:
 def loads(
     model: str, *, users: Sequence[int], rate: float, traffic: Sequence[str], seed: int
 ) -> dict[str, LoadSpec]:
-    """The loads to predict, by name: long enough for 100 requests of one user, 60 s of a mixed open loop."""
+    """The loads to predict, by name: long enough for a P95: 72 requests."""
     mixed = tuple(parse_traffic(item) for item in traffic)
     found = {}
     for count in users:
         flow = Flow(model=model, shape=Closed(users=count), traffic=mixed)
-        length_s = 50.0 if count < 4 else 30.0
+        length_s = 38.0 if count < 4 else 20.0
         found[f"{count} users"] = LoadSpec(flows=(flow,), duration_s=length_s, warmup_s=3.0, seed=seed)
     flow = Flow(model=model, shape=Poisson(rate_per_s=rate), traffic=mixed)
-    found[f"{rate:g} a second"] = LoadSpec(flows=(flow,), duration_s=60.0, warmup_s=5.0, seed=seed)
+    found[f"{rate:g} a second"] = LoadSpec(flows=(flow,), duration_s=40.0, warmup_s=4.0, seed=seed)
     return found
 
 

@@ -6,56 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.simulated_run import REQUEST_S, TRUTH, few_streams, run
 
 from trtbuild.errors import PlanError
-from trtbuild.plan.latency.calibrate import _NO_WORK, _UNIT_RATES, calibrate
-from trtbuild.plan.latency.cost import StepCost
-from trtbuild.plan.latency.fleet import simulate
-from trtbuild.plan.latency.load import ClosedLoop, Requests, Traffic
-from trtbuild.plan.latency.replica import Limits
+from trtbuild.plan.latency.calibrate import calibrate
 from trtbuild.plan.latency.steps import MeasuredRequest, steps_of
-
-LIMITS = Limits(max_batch_size=32, max_num_tokens=2048, kv_tokens=80_000, tokens_per_block=32)
-REQUEST_S = 6e-3
-TRUTH = StepCost(
-    replace(_NO_WORK, dense_ops_per_token=6e-4, kv_bytes_per_token=2e-6, attention_ops_per_pair=3e-7),
-    replace(_UNIT_RATES, step_s=8e-3, sequence_s=5e-4, prompt_s=9e-3, request_s=REQUEST_S),
-)
-
-
-def run(users: int, count: int = 120) -> list[MeasuredRequest]:
-    """A simulated server's answers, token by token: a first step ends at every token's time."""
-    generator = np.random.default_rng(users)
-    isl = generator.choice([1, 2, 4, 8, 16, 48, 160, 450, 900], count).tolist()
-    osl = generator.choice([6, 12, 24, 60], count).tolist()
-    traffic = Traffic(Requests(isl, osl), ClosedLoop(users, think_s=REQUEST_S))
-    trace = simulate(traffic, cost=TRUTH, limits=LIMITS, log=True, max_run=1)
-    assert trace.log is not None
-    ends = [*trace.log.begun_s[1:], max(trace.times.ended)]
-    found = []
-    for number, prompt in enumerate(isl):
-        steps = ends[trace.log.first[number] - 1 : trace.log.ended[number]]
-        # where the engine came to rest the next step began later than this one ended
-        times = [min(at_s, trace.times.ended[number]) for at_s in steps]
-        times[0] = trace.times.first[number]
-        arrivals = tuple((at_s, 1) for at_s in times)
-        found.append(MeasuredRequest(trace.times.arrived[number] - REQUEST_S, prompt, arrivals))
-    return found
-
-
-def later(requests: list[MeasuredRequest], by_s: float) -> list[MeasuredRequest]:
-    return [
-        replace(one, sent_s=one.sent_s + by_s, arrivals=tuple((at + by_s, n) for at, n in one.arrivals))
-        for one in requests
-    ]
 
 
 @pytest.fixture(scope="module")
 def measured() -> list[MeasuredRequest]:
-    found: list[MeasuredRequest] = []
-    for users in (1, 2, 3, 4):
-        found += later(run(users), max((one.end_s for one in found), default=0.0) + 1.0)
-    return found
+    return few_streams()
 
 
 def test_few_streams_tell_what_many_will_see(measured: list[MeasuredRequest]) -> None:
@@ -76,9 +36,9 @@ def test_tokens_that_come_late_do_not_matter_and_show_how_first_ones_scatter(
     chance = np.random.default_rng(7)
 
     def delayed(one: MeasuredRequest) -> MeasuredRequest:
-        # no token comes before the one ahead of it
+        # no token comes before the one ahead of it, none after the end: the next request comes then
         times = np.maximum.accumulate([at + chance.exponential(0.004) for at, _ in one.arrivals])
-        return replace(one, arrivals=tuple((float(at), 1) for at in times))
+        return replace(one, arrivals=tuple((min(float(at), one.end_s), 1) for at in times))
 
     found = calibrate([delayed(one) for one in measured])
     for batch in (1.0, 4.0, 32.0):
@@ -122,9 +82,11 @@ def test_two_answers_side_by_side_show_their_steps() -> None:
     assert [step.decoding for step in steps] == [0, 1, 1, 1, 2, 2, 1, 1]
     assert [step.prompts for step in steps if step.prompts] == [(100,), (40,)]
     assert steps[3].end_s - steps[2].end_s == pytest.approx(0.05)
-    assert steps[3].tokens == 41 and steps[3].rows == 2
+    assert steps[3].tokens == 41
+    assert steps[3].rows == 2
     # 102 tokens of the first are in the cache when its fourth is made, 41 of the second when its third is
-    assert steps[3].kv_tokens == 102 and steps[5].kv_tokens == 104 + 41
+    assert steps[3].kv_tokens == 102
+    assert steps[5].kv_tokens == 104 + 41
     assert all(step.clear for step in steps)
     # a prompt that took several steps: which of its tokens were in which is not known
     chunked = steps_of([first, second], max_num_tokens=30)

@@ -61,7 +61,7 @@ def parse_shape(text: str) -> Shape:
             return Replay(path=Path(path), speed=float(speed))
     except (ValueError, ValidationError) as error:
         raise MeasureError(
-            f"{text!r} is no load: {_why(error)}", *(f"--shape {form}" for form in _SHAPES)
+            f"{text!r} is no load: {why(error)}", *(f"--shape {form}" for form in _SHAPES)
         ) from error
     raise MeasureError(f"{text!r} is no load", *(f"--shape {form}" for form in _SHAPES))
 
@@ -91,7 +91,7 @@ def parse_traffic(text: str, *, prefix_share: float = 0.0) -> Traffic:
         if Path(path).suffix in (".jsonl", ".json", ".txt"):
             return FileTraffic(path=Path(path), output_tokens=int(tokens) if tokens else None, **common)
     except (ValueError, ValidationError) as error:
-        raise MeasureError(f"{text!r} is no traffic: {_why(error)}") from error
+        raise MeasureError(f"{text!r} is no traffic: {why(error)}") from error
     raise MeasureError(
         f"{text!r} is no traffic",
         f"a class: {', '.join(CLASSES)}",
@@ -109,7 +109,13 @@ def _split_weight(text: str) -> tuple[str, float]:
         return text, 1.0
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """What is wrong, with the field's path."""
     if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        return "; ".join(
+            ": ".join(
+                filter(None, (".".join(map(str, item["loc"])), item["msg"].removeprefix("Value error, ")))
+            )
+            for item in error.errors()
+        )
     return str(error)

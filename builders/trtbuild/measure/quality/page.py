@@ -12,26 +12,40 @@ WORST = 20
 _PROMPT_CHARS = 1200
 
 
-def quality_page(verdict: Verdict, *, title: str, before: str, after: str) -> str:
-    """One self-contained page, without script, readable on paper."""
+def quality_page(data: dict[str, Any], *, title: str) -> str:
+    """One self-contained page, without script, readable on paper.
+
+    Args:
+        data: of `page_data`.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("trtbuild.measure.quality", ""),
         undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    return environment.get_template("page.html.j2").render(title=title, **data)
+
+
+def page_data(verdict: Verdict, *, before: str, after: str) -> dict[str, Any]:
+    """What a page shows of a verdict, as JSON."""
     shown = sorted(
         (case for case in verdict.cases if case.question.continues is None), key=lambda one: -one.badness
     )
-    return environment.get_template("page.html.j2").render(
-        title=title, before=before, after=after, passed=verdict.passed,
-        gate=[
-            (one.name, interval(one.figure), limit_of(one), word_of(one))
-            for one in verdict.gate
-        ],
-        groups=group_rows(verdict),
-        cases=[_case(case) for case in shown[:WORST] if case.badness > 0], count=len(shown),
-    )  # fmt: skip
+    return {
+        "before": before,
+        "after": after,
+        "passed": verdict.passed,
+        "gate": gate_rows(verdict),
+        "groups": group_rows(verdict),
+        "cases": [_case(case) for case in shown[:WORST] if case.badness > 0],
+        "count": len(shown),
+    }
+
+
+def gate_rows(verdict: Verdict) -> list[tuple[str, str, str, str]]:
+    """(threshold, figure with interval, limit, whether it is kept)."""
+    return [(one.name, interval(one.figure), limit_of(one), word_of(one)) for one in verdict.gate]
 
 
 def group_rows(verdict: Verdict) -> list[tuple[str, str, str]]:

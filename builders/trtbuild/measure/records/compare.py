@@ -17,6 +17,9 @@ Verdict = Literal["better", "worse", "no difference shown", "too few requests"]
 _QUANTILES = (0.5, 0.95, 0.99)
 # Must be the same in both: another load is another experiment.
 _SAME = ("load.flows", "load.degrade", "load.timeout_s")
+_SAME_QUESTIONS = (
+    "load.prompts", "load.questions", "load.max_tokens", "load.repeats", "load.needles", "load.baseline",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,22 @@ class Comparison:
 def compare(before: Record, after: Record) -> Comparison:
     """Compares the latencies by bootstrap, the rates and shares by their intervals."""
     differs = differences(before, after)
-    rows = (*_latency_rows(before, after), *_rate_rows(before, after), *_share_rows(before, after))
+    if before.kind == after.kind == "quality":
+        rows = tuple(_quality_rows(before, after))
+    else:
+        rows = (*_latency_rows(before, after), *_rate_rows(before, after), *_share_rows(before, after))
     return Comparison(rows, tuple(_obstacles(before, after, differs)), differs)
 
 
 def _obstacles(before: Record, after: Record, differs: dict[str, list[Any]]) -> Iterator[str]:
+    if "quality" in (before.kind, after.kind):
+        if before.kind != after.kind:
+            yield f"{before.run_id} is a {before.kind} run, {after.run_id} a {after.kind} run"
+            return
+        for path, (old, new) in differs.items():
+            if path in _SAME_QUESTIONS:
+                yield f"{path.removeprefix('load.')} differs: {old} and {new}"
+        return
     for record in (before, after):
         if not record.complete:
             yield f"{record.run_id} is not complete: {record.state}{', ' + record.why if record.why else ''}"
@@ -106,6 +120,20 @@ def _share_rows(before: Record, after: Record) -> Iterator[Row]:
         for old, new in _pair(before, after, name):
             change = _independent(old, new)
             yield Row(title, "share", old["value"], new["value"], change, _verdict(change, low_is_good=True))
+
+
+def _quality_rows(before: Record, after: Record) -> Iterator[Row]:
+    """Scores of both candidates. Of errors, gibberish and KL less is better, of the rest more."""
+    from trtbuild.measure.quality.record import scores_of
+
+    old_scores = dict(scores_of(before))
+    for name, new in scores_of(after):
+        old = old_scores.get(name)
+        if name.endswith(", baseline") or old is None or None in (old.value, old.low, new.value, new.low):
+            continue
+        change = _independent(old.as_json(), new.as_json())
+        low_is_good = name.rpartition(": ")[2].startswith(("errors", "gibberish", "KL"))
+        yield Row(name, "score", old.value, new.value, change, _verdict(change, low_is_good=low_is_good))
 
 
 def _pair(before: Record, after: Record, name: str) -> Iterator[tuple[dict[str, float], dict[str, float]]]:

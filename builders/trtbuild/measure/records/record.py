@@ -6,7 +6,8 @@ JSON form (``Record.as_json``, ``trtbuild runs RUN --json``; read back by ``Reco
     {
       "schema": "trtbuild.run/1",
       "run_id": "b7c1d0e4", "series": "…" | null, "kind": "bench" | "sweep" | "tune" | "mix" | "quality",
-      "label": "…", "state": "running" | "complete" | "interrupted" | "server died" | "died", "why": "…",
+      "label": "…", "why": "…",
+      "state": "running" | "complete" | "interrupted" | "server died" | "died" | "not kept",
       "begun": "2026-01-31T12:00:00+00:00", "begun_unix_s": …, "duration_s": …, "window_s": [from, to],
       "seed": 1,
       "load":       LoadSpec as JSON (measure.load.spec): flows with their shape and traffic classes, SLO, …
@@ -38,7 +39,7 @@ from trtbuild.errors import MeasureError
 from trtbuild.measure.load.sample import RequestSample
 
 SCHEMA = "trtbuild.run/1"
-State = Literal["running", "complete", "interrupted", "server died", "died"]
+State = Literal["running", "complete", "interrupted", "server died", "died", "not kept"]
 TimelineRow = tuple[float, str, str, float]  # t_s, model ("" is the server or machine), series, value
 
 
