@@ -55,10 +55,6 @@ _GUESSES = {
     "request_s": 5e-3,  # outside of any step
 }
 
-# Few streams hold few cached tokens: what steps cost after a long prompt, whose work emptied the CPU's caches,
-# would pass for what reading them costs, and be multiplied where many sequences decode. So it stays the guess.
-_SPREADS = {"kv_token_s": 0.02}
-
 
 def calibrate(
     requests: Sequence[MeasuredRequest],
@@ -89,13 +85,12 @@ def calibrate(
         ]
     )
     centre = np.log(list(_GUESSES.values()))
-    spread = np.array([_SPREADS.get(name, _GUESS_SPREAD) for name in _GUESSES])
     from scipy.optimize import least_squares
 
     def residuals(point: NDArray[np.float64]) -> NDArray[np.float64]:
         cost = _cost(point)
         errors = np.concatenate([alone.errors(cost), _errors(blocks, cost)]) / _TYPICAL_ERROR
-        return np.concatenate([errors, (point - centre) / spread])
+        return np.concatenate([errors, (point - centre) / _GUESS_SPREAD])
 
     bounds = (centre - 8.0, centre + 8.0)
     solution = least_squares(residuals, centre, bounds=bounds, loss="soft_l1", max_nfev=200)
