@@ -13,6 +13,9 @@ TrtbuildError
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 
 class TrtbuildError(Exception):
     """Base of every expected failure.
@@ -60,3 +63,8 @@ class ServeError(TrtbuildError):
 
 class MeasureError(TrtbuildError):
     """A load, trace or record that cannot be used, or figures that cannot be compared."""
+
+
+def in_shell(path: Path | str) -> str:
+    """A path as it stands in a command that a remedy tells to type."""
+    return shlex.quote(str(path))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild.catalog.versions import container_of_trtllm
-from trtbuild.errors import RepositoryError, SpecError
+from trtbuild.errors import RepositoryError, SpecError, in_shell
 from trtbuild.plan.device import planned_gpu
 from trtbuild.plan.model import Plan
 from trtbuild.plan.planner import make_plan
@@ -75,7 +75,7 @@ def prepare_addition(
         raise RepositoryError(
             f"{repository.path} has a model called {name!r} already",
             "give the new one another name (of add-vision, its first word; of add, --name)",
-            f"replace it: trtbuild remove {name} {repository.path}, then add again",
+            f"replace it: trtbuild remove {name} {in_shell(repository.path)}, then add again",
         )
     if spec.target not in (None, plan.target):
         raise SpecError(
@@ -118,10 +118,19 @@ def remove(repository: Repository, name: str) -> WriteReport:
     left = [model for model in plan.models if model.name != name]
     if len(left) == len(plan.models):
         held = ", ".join(model.name for model in plan.models)
-        raise RepositoryError(f"{repository.path} has no model {name!r}", f"it holds {held}")
+        raise RepositoryError(
+            f"{repository.path} has no model {name!r}",
+            f"it holds {held}",
+            *(
+                [f"the name comes first: trtbuild remove NAME {in_shell(name)}"]
+                if Path(name).is_dir()
+                else []
+            ),
+        )
     if not left:
         raise RepositoryError(
-            f"{name} is the last model of {repository.path}", f"delete the folder: rm -r {repository.path}"
+            f"{name} is the last model of {repository.path}",
+            f"delete the folder: rm -r {in_shell(repository.path)}",
         )
     models = tuple(llm for llm in spec.models if (llm.name or default_name(llm.model)) != name)
     vision = tuple(entry for entry in spec.vision if entry.name != name)

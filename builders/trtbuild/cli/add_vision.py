@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trtbuild.cli.build import write
-from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER, output_options
+from trtbuild.cli.options import FOLDER, output_options, repository
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ _TASKS = ["classification", "detection", "segmentation", "embedding", "ocr", "ra
 @click.command("add-vision")
 @click.argument("name")
 @click.argument("model")
+@repository
 @click.option("--task", type=click.Choice(_TASKS), help="Default: as the graph's outputs tell.")
 @click.option("--labels", type=FOLDER, metavar="FILE", help="Names of the classes: one a line, JSON or YAML.")
 @click.option(
@@ -39,17 +40,13 @@ _TASKS = ["classification", "detection", "segmentation", "embedding", "ocr", "ra
 @click.option("--target", type=click.Choice(["engine", "llmapi", "local"]), help="Of a new repository.")
 @click.option("--gpu", metavar="NAME", help="Of a new repository.")
 @click.option("--container", metavar="RELEASE", help="Of a new repository.")
-@click.option(
-    "--repo",
-    type=FOLDER,
-    default=DEFAULT_OUTPUT,
-    show_default=True,
-    help="Repository; made if there is none.",
-)
 def add_vision_command(
     name: str, model: str, repo: Path, build: bool | None, dry_run: bool, as_json: bool, **flags: Any
 ) -> None:
-    """Add the vision model MODEL (an ONNX file, a catalogue name, or for OCR a folder) as NAME."""
+    """Add the vision model MODEL (an ONNX file, a catalogue name, or for OCR a folder) as NAME to REPO.
+
+    A repository is made if there is none. A server that runs serves the model once it is started again.
+    """
     spec = vision_spec(name, model, flags)
     from trtbuild.compiling import work_folder
     from trtbuild.prepare import prepare
@@ -59,10 +56,10 @@ def add_vision_command(
         prepared = prepare(spec, build_dir=work_folder(repo), build=build)
         write(prepared, repo, names="own", dry_run=dry_run, as_json=as_json)
         return
-    repository = Repository.open(repo)
-    leave = [held.name for held in repository.plan.models]
-    prepared = prepare_addition(repository, spec, build_dir=work_folder(repository.path), build=build)
-    names = repository.manifest.names
+    opened = Repository.open(repo)
+    leave = [held.name for held in opened.plan.models]
+    prepared = prepare_addition(opened, spec, build_dir=work_folder(opened.path), build=build)
+    names = opened.manifest.names
     write(prepared, repo, names=names, dry_run=dry_run, as_json=as_json, leave=leave)
 
 

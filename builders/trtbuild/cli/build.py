@@ -8,6 +8,8 @@ import click
 
 from trtbuild.cli.console import note, print_json
 from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER, output_options, read_spec, spec_options
+from trtbuild.cli.servers import tell_if_served
+from trtbuild.errors import in_shell
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -70,6 +72,8 @@ def write(
         answer |= {"repository": str(report.repo), "written": report.written, "unchanged": report.unchanged}
         if not as_json:
             _say_what_was_done(report)
+        if report.written or report.removed:
+            tell_if_served(report.repo)
         if prepared.builds:
             answer["build"] = []
             build_here(prepared, report.repo, names=names, answer=answer["build"], as_json=as_json)
@@ -95,7 +99,7 @@ def _say_what_comes_next(prepared: Prepared, output: Path) -> None:
     from trtbuild.spec import Target
 
     if prepared.plan.target is Target.LOCAL:
-        click.echo(f"next: trtbuild serve {output}")
+        click.echo(f"next: trtbuild serve {in_shell(output)}")
         return
     scripts = [name for name in ("build_engines.sh", "launch.sh") if (output / name).is_file()]
     click.echo(f"next, on the machine with the GPU: {', then '.join(f'{output}/{name}' for name in scripts)}")

@@ -79,7 +79,7 @@ class Chat:
             yield line
 
     def _answer(self, text: str) -> None:
-        from tritonstream import InvalidRequest, UsageError
+        from tritonstream import ConnectError, ConnectionLost, InvalidRequest, UsageError
 
         self._history.append({"role": "user", "content": text})
         try:
@@ -88,6 +88,13 @@ class Chat:
                     for piece in stream.text_deltas():
                         click.echo(piece, nl=False)
                 answer = stream.completion
+        except (ConnectError, ConnectionLost) as error:  # its server may be on its way back
+            if not self._interactive:
+                raise
+            self._history.pop()
+            failure = self._server.failure(error)
+            note("\n".join([f"error: {failure}", *(f"  → {remedy}" for remedy in failure.remedies)]))
+            return
         except (InvalidRequest, UsageError) as error:  # too long, most often; the conversation goes on
             self._history.pop()
             note(f"error: {error}\n(/clear forgets the conversation)")

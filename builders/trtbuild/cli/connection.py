@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from trtbuild.errors import ServeError
+from trtbuild.cli.console import step
+from trtbuild.errors import ServeError, in_shell
 
 if TYPE_CHECKING:
-    from tritonstream import Client, GenerateParams
+    from tritonstream import Client, GenerateParams, TritonStreamError
+    from trtbuild.serve.condition import Condition
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -49,8 +51,32 @@ class Connection:
             return names[0]
         what = {"llm": "language model", "vision": "vision model"}[kind]
         if not names:
-            raise ServeError(f"{self.repository} holds no {what}", f"trtbuild add {self.repository} …")
+            raise ServeError(
+                f"{self.repository} holds no {what}", f"trtbuild add {in_shell(self.repository)} …"
+            )
         raise ServeError(f"{self.repository} holds {len(names)} {what}s", f"--model {' or '.join(names)}")
+
+    def failure(self, error: TritonStreamError) -> ServeError:
+        """A client's error as the command line tells it: with what became of the server, where it is ours."""
+        from tritonstream import ConnectError, ConnectionLost, ModelNotFound
+
+        if isinstance(error, (ConnectError, ConnectionLost)):
+            now = self._condition()
+            if now is not None and now.health != "ready":
+                return ServeError(f"{error}; {now.sentence()}", *now.remedies())
+            again = "try again" if now else "start one: trtbuild serve REPO --detach"
+            return ServeError(str(error), again, "see what runs: trtbuild status")
+        if isinstance(error, ModelNotFound):
+            return ServeError(str(error), f"see what is served: trtbuild list {self._named()}".rstrip())
+        return ServeError(str(error))
+
+    def _condition(self) -> Condition | None:
+        from trtbuild.serve.condition import condition_of
+
+        return condition_of(self.repository) if self.repository is not None else None
+
+    def _named(self) -> str:
+        return in_shell(self.repository) if self.repository is not None else ""
 
 
 def server_options(command: _Command) -> _Command:
@@ -96,46 +122,31 @@ def connect(repo: Path | None, url: str | None) -> Iterator[Connection]:
 
     Errors of the client come out as `ServeError`, with what the server said.
     """
-    address, repository = (url, _served_at(url)) if url is not None else _running(repo)
+    address, repository = (url, _served_at(url)) if url is not None else _reached(repo)
     from tritonstream import Client, TritonStreamError
 
     with Client(address) as client:
+        connection = Connection(client, address, repository)
         try:
-            yield Connection(client, address, repository)
+            yield connection
         except TritonStreamError as error:
-            raise ServeError(str(error), *_ways_out(error)) from error
-
-
-def _ways_out(error: Exception) -> tuple[str, ...]:
-    from tritonstream import ConnectError, ConnectionLost, ModelNotFound
-
-    if isinstance(error, (ConnectError, ConnectionLost)):
-        return ("see what runs: trtbuild status", "start one: trtbuild serve")
-    return ("see what is served: trtbuild list",) if isinstance(error, ModelNotFound) else ()
+            raise connection.failure(error) from error
 
 
 def _served_at(url: str) -> Path | None:
-    """The repository of a server of this machine, by its address."""
-    from trtbuild.serve.registry import running
+    """The repository of a server that runs on this machine, or did, by its address."""
+    from trtbuild.serve.condition import conditions
 
     host, _, port = url.rpartition(":")
     if host not in ("127.0.0.1", "localhost", "[::1]"):
         return None
-    served = {str(record.grpc_port): Path(record.repository) for record in running()}
-    return served.get(port)
+    there = [item for item in conditions() if str(item.grpc_port) == port]
+    there.sort(key=lambda item: (item.runs, item.since_s))  # a port is used again
+    return there[-1].repository if there else None
 
 
-def _running(repo: Path | None) -> tuple[str, Path]:
-    from trtbuild.serve.registry import running
+def _reached(repo: Path | None) -> tuple[str, Path]:
+    from trtbuild.serve.registry import reach
 
-    records = [r for r in running() if repo is None or Path(r.repository) == repo.expanduser().resolve()]
-    if len(records) == 1:
-        return f"127.0.0.1:{records[0].grpc_port}", Path(records[0].repository)
-    if records:
-        raise ServeError(
-            f"{len(records)} servers run here", *(f"--repo {record.repository}" for record in records)
-        )
-    raise ServeError(
-        f"no server of {repo} runs here" if repo else "no server runs here",
-        f"start one: trtbuild serve {repo or ''} --detach".replace("  ", " "),
-    )
+    record = reach(repo, waiting=lambda condition: step(f"{condition.sentence()}; waiting for it"))
+    return f"127.0.0.1:{record.grpc_port}", Path(record.repository)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trtbuild.cli.console import note
+from trtbuild.errors import in_shell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,4 +63,4 @@ def build_here(
         click.echo(f"next, on the machine with the GPU: {repo}/build_engines.sh, then {repo}/launch.sh")
         click.echo(f"it goes on from what is finished in {work}: take that folder along")
     else:
-        click.echo(f"engines are in {repo}; next: trtbuild serve {repo}")
+        click.echo(f"engines are in {repo}; next: trtbuild serve {in_shell(repo)}")

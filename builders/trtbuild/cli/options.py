@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -89,6 +91,23 @@ POSITIVE = click.IntRange(min=1)
 NAMED_FOLDER = NamedFolder()
 FOLDER = PathType()
 DEFAULT_OUTPUT = "model_repo"
+
+
+def repository(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command its repository ``repo``: the last argument, or --repo; else `DEFAULT_OUTPUT`."""
+
+    @click.argument("repo_argument", metavar="[REPO]", type=FOLDER, required=False)
+    @click.option(
+        "--repo", "repo_option", type=FOLDER, metavar="REPO", help=f"The same as REPO ({DEFAULT_OUTPUT})."
+    )
+    @functools.wraps(function)
+    def command(*args: Any, repo_argument: Path | None, repo_option: Path | None, **others: Any) -> None:
+        if repo_argument is not None and repo_option is not None and repo_argument != repo_option:
+            raise click.UsageError(f"two repositories are named: {repo_argument} and {repo_option}.")
+        repo = repo_argument or repo_option or FOLDER.convert(DEFAULT_OUTPUT, None, None)
+        function(*args, repo=repo, **others)
+
+    return command
 
 
 def _option(*names: str, **attributes: Any) -> click.Option:

@@ -9,6 +9,7 @@ import click
 
 from trtbuild.cli.console import note, print_json, print_table, size
 from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER
+from trtbuild.cli.servers import tell_if_served
 from trtbuild.errors import ModelSourceError
 
 _MAX_LOG_BYTES = 256 << 20
@@ -55,6 +56,8 @@ def reconcile_command(log: Path, repo: Path, model: str | None, dry_run: bool, a
         if not as_json:
             done = "nothing" if dry_run or not answer["written"] else ", ".join(answer["written"])
             click.echo(f"repository {repository.path}: {done} written")
+        if answer["written"]:
+            tell_if_served(repository.path)
     finally:
         if as_json:
             print_json(answer)

@@ -9,6 +9,7 @@ import click
 
 from trtbuild.cli.console import note, step
 from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER
+from trtbuild.errors import in_shell
 
 if TYPE_CHECKING:
     from trtbuild.serve.ports import Ports
@@ -41,7 +42,8 @@ def serve_command(
     ports = Ports(grpc=grpc_port, http=http_port, metrics=metrics_port)
     if detach:
         show_addresses(repository, start_detached(repository, ports))
-        note(f"it stays; see trtbuild status, trtbuild logs, trtbuild stop {repo}")
+        named = in_shell(repo)
+        note(f"it stays; see trtbuild status, trtbuild logs {named}, trtbuild stop {named}")
         return
     from trtbuild.serve.supervise import serve_forever
 

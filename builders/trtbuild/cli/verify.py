@@ -10,6 +10,7 @@ import click
 
 from trtbuild.cli.console import note, print_table, size, step
 from trtbuild.cli.options import DEFAULT_OUTPUT, FOLDER
+from trtbuild.errors import in_shell
 
 if TYPE_CHECKING:
     from trtbuild.verify.checks import Check
@@ -44,6 +45,7 @@ def verify_command(repo: Path, output: Path) -> None:
     output.write_text(json.dumps(report.document(), indent=2) + "\n", encoding="utf-8")
     note(f"all of it is in {output}; it holds no prompts and no answers")
     if report.record.on_gpu:
-        note(f"next: trtbuild reconcile {output} {repo} puts what the log says into the plan")
+        files = f"{in_shell(output)} {in_shell(repo)}"
+        note(f"next: trtbuild reconcile {files} puts what the log says into the plan")
     if not report.passed:
         click.get_current_context().exit(1)

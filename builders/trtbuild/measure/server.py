@@ -79,22 +79,20 @@ def find_server(repository: Path | None, url: str | None, metrics: str | None = 
     Raises:
         ServeError: none runs here, or several do.
     """
-    from trtbuild.serve.registry import running
+    from trtbuild.serve.registry import reach, running
 
-    records = running()
     if url is not None:
         host, _, port = url.rpartition(":")
         local = host in ("127.0.0.1", "localhost", "[::1]")
-        records = [record for record in records if local and str(record.grpc_port) == port]
+        records = [record for record in running() if local and str(record.grpc_port) == port]
         if not records:
             return MeasuredServer(url, metrics or f"{host or url}:{METRICS_PORT}")
-    elif repository is not None:
-        records = [r for r in records if Path(r.repository) == repository.expanduser().resolve()]
-    if len(records) != 1:
-        which = f"{len(records)} servers run here" if records else "no server runs here"
-        ways = [f"--repo {record.repository}" for record in records]
-        raise ServeError(which, *(ways or ["start one: trtbuild serve REPO --detach", "or --url HOST:PORT"]))
-    record = records[0]
+        record = records[0]
+    else:
+        try:
+            record = reach(repository.expanduser() if repository is not None else None)
+        except ServeError as error:
+            raise ServeError(error.message, *error.remedies, "or --url HOST:PORT") from error
     return MeasuredServer(
         f"127.0.0.1:{record.grpc_port}",
         metrics or f"127.0.0.1:{record.metrics_port}",

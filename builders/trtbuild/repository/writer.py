@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from trtbuild.errors import RepositoryError
+from trtbuild.errors import RepositoryError, in_shell
 from trtbuild.plan.model import Plan
 from trtbuild.repository import steps
 from trtbuild.repository.compose import compose, plan_container, root_files
@@ -63,7 +63,8 @@ def write_repository(
         if others and not drop_others:
             raise RepositoryError(
                 f"{repo} also holds {', '.join(others)}, which this plan leaves out",
-                "add a model with `trtbuild add`, or remove the others with `trtbuild remove NAME`",
+                f"add a model: trtbuild add {in_shell(repo)} …",
+                *(f"remove the others: trtbuild remove {name} {in_shell(repo)}" for name in others),
                 "or write to another folder with --output",
             )
         return update(repo, staging, repository, manifest, previous)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trtbuild.serve import container, shm
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.process import end_all
-from trtbuild.serve.state import StateFolder
+from trtbuild.serve.state import StateFolder, boot_id
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,12 @@ def clean(state: StateFolder) -> Leftover | None:
         container.remove(record.server_id)
     processes = end_all(record.server_id)
     regions = shm.sweep(record.server_id)
-    state.forget()
+    if record.boot_id and record.boot_id != boot_id():
+        state.ended(record, record.repository, "machine restarted")
+    else:
+        state.ended(
+            record, record.repository, "killed", f"process {record.owner_pid}, which kept it, is gone"
+        )
     return Leftover(record.repository, processes, len(regions))
 
 

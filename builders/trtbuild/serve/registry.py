@@ -8,23 +8,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from trtbuild.errors import ServeError
+from trtbuild.errors import ServeError, in_shell
 from trtbuild.serve import container, leftovers
+from trtbuild.serve.condition import Condition, Health, condition_of, conditions
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.process import is_alive, started_s
-from trtbuild.serve.readiness import is_model_ready, is_ready
+from trtbuild.serve.readiness import is_model_ready
 from trtbuild.serve.server import DRAIN_S, GRACE_S, check_repository
 from trtbuild.serve.state import ServerRecord, StateFolder
 from trtbuild.serve.wheel import find_wheel
 
 POLL_S = 0.2
-Health = Literal["ready", "starting", "not ready"]
+REACH_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -39,37 +40,98 @@ class ServerStatus:
 
 def running() -> list[ServerRecord]:
     """Records of servers whose owner lives, by repository."""
-    records = (state.read() for state in StateFolder.all() if Lock(state.lock).held_elsewhere())
-    return [record for record in records if record is not None]
+    return [item.record for item in conditions() if item.record is not None]
 
 
 def find(repository: Path) -> ServerRecord:
     """The running server of a repository.
 
     Raises:
-        ServeError: when there is none.
+        ServeError: when there is none, with what became of the last one.
     """
-    state = StateFolder.of(repository)
-    record = state.read()
-    if record is None or not Lock(state.lock).held_elsewhere():
+    found = condition_of(repository)
+    if found is None or found.record is None:
+        raise _none_runs(repository, [found] if found is not None else [])
+    return found.record
+
+
+def reach(
+    repository: Path | None,
+    *,
+    wait_s: float = REACH_S,
+    waiting: Callable[[Condition], AbstractContextManager[None]] = lambda condition: nullcontext(),
+) -> ServerRecord:
+    """The server that is meant, as soon as it can be asked: of a repository, or the only one that runs here.
+
+    One that is starting, or being started again, is waited for.
+
+    Args:
+        waiting: entered while it is, for a display.
+
+    Raises:
+        ServeError: none runs (with what became of the last one), several do, or it takes longer.
+    """
+    found = conditions() if repository is None else [item for item in [condition_of(repository)] if item]
+    live = [item for item in found if item.runs]
+    if len(live) > 1:
         raise ServeError(
-            f"No server of {repository} runs here.", f"start one: trtbuild serve {repository} --detach"
+            f"{len(live)} servers run here", *(f"--repo {in_shell(item.repository)}" for item in live)
         )
-    return record
+    if not live:
+        raise _none_runs(repository, found)
+    now: Condition | None = live[0]
+    if now is not None and now.health in ("starting", "restarting"):
+        with waiting(now):
+            now = _settled(now, wait_s)
+    if now is None or now.record is None or now.health not in ("ready", "not ready"):
+        raise _none_runs(repository, []) if now is None else now.error()
+    return now.record
+
+
+def _settled(condition: Condition, wait_s: float) -> Condition | None:
+    """Waits for a server that is starting."""
+    deadline_s = time.monotonic() + wait_s
+    now: Condition | None = condition
+    while now is not None and now.health in ("starting", "restarting"):
+        if time.monotonic() > deadline_s:
+            raise ServeError(f"{now.sentence()}; it was waited for {wait_s:.0f} s", *now.remedies())
+        time.sleep(POLL_S)
+        now = condition_of(condition.repository)
+    return now
+
+
+def _none_runs(repository: Path | None, found: Sequence[Condition]) -> ServeError:
+    """What to say where no server can be asked: what became of those that ran."""
+    if repository is not None and found:
+        return found[0].error()
+    failed = [item for item in found if item.failed]
+    if len(failed) == 1:
+        return ServeError(f"no server runs here: {failed[0].sentence()}", *failed[0].remedies())
+    if failed:
+        return ServeError("no server runs here", *(item.sentence() for item in failed), "see trtbuild status")
+    if repository is not None:
+        start = f"start one: trtbuild serve {in_shell(repository)} --detach"
+        return ServeError(f"No server of {repository} runs here.", start)
+    return ServeError("no server runs here", "start one: trtbuild serve REPO --detach")
 
 
 def status(repository: Path) -> ServerStatus:
     """How the server of a repository is. Raises ServeError when none runs."""
-    record = find(repository)
+    found = condition_of(repository)
+    if found is None or found.record is None:
+        raise _none_runs(repository, [found] if found is not None else [])
+    return ServerStatus(
+        found.record, found.health, time.time() - found.record.server_started_s, models_of(found.record)
+    )
+
+
+def models_of(record: ServerRecord) -> dict[str, bool]:
+    """Readiness of each model of a server's repository, as the server says."""
     found = {config.parent.name for config in Path(record.repository).glob("*/config.pbtxt")}
-    models = {
+    return {
         name: name in found and is_model_ready(record.http_port, name)
         for name in sorted(found | _written(Path(record.repository)))
     }
-    health: Health = (
-        "starting" if not record.ready else "ready" if is_ready(record.http_port) else "not ready"
-    )
-    return ServerStatus(record, health, time.time() - record.server_started_s, models)
 
 
 def _written(repository: Path) -> set[str]:
@@ -117,7 +179,10 @@ def start_detached(
     if Lock(state.lock).held_elsewhere():
         record = state.read()
         where = f" on 127.0.0.1:{record.grpc_port}" if record else ""
-        raise ServeError(f"{repository} is served already{where}.", "use it, or end it first: trtbuild stop")
+        raise ServeError(
+            f"{repository} is served already{where}.",
+            f"use it, or end it first: trtbuild stop {in_shell(repository)}",
+        )
     state.path.mkdir(parents=True, exist_ok=True)
     wanted = ports or Ports()
     options = [f"--{name}={port}" for name, port in vars(wanted).items() if port is not None]
@@ -167,13 +232,16 @@ FAILED_MARK = "--- the server cannot be kept running ---"  # in the supervisor's
 def stop(repository: Path, *, grace_s: float = GRACE_S) -> ServerRecord:
     """Ends the server of a repository, whoever runs it, and returns its last record.
 
+    Of one that was killed with its owner, what is left is ended and removed.
+
     Raises:
-        ServeError: when none runs.
+        ServeError: when none runs, and nothing of one is left.
     """
-    record = find(repository)
     state = StateFolder.of(repository)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(record.owner_pid, signal.SIGTERM)
+    record = _claimed_record(repository, state)
+    if is_alive(record.owner_pid, record.owner_started_s):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(record.owner_pid, signal.SIGTERM)
     deadline_s = time.monotonic() + grace_s + 2 * DRAIN_S
     while is_alive(record.owner_pid, record.owner_started_s) and time.monotonic() < deadline_s:
         if state.read() is None:  # the owner stopped it; it may live on
@@ -184,5 +252,18 @@ def stop(repository: Path, *, grace_s: float = GRACE_S) -> ServerRecord:
     lock = Lock(state.lock)
     if lock.take():
         leftovers.clean(state)
+        state.ended(record, record.repository, "stopped")
         lock.release()
+    return record
+
+
+def _claimed_record(repository: Path, state: StateFolder) -> ServerRecord:
+    """The record of a server that runs, has just been claimed, or was killed."""
+    found = condition_of(repository)
+    while found is not None and found.health == "starting" and (record := state.read()) is None:
+        time.sleep(POLL_S)  # its owner has no process yet, or gives up before it has one
+        found = condition_of(repository)
+    record = state.read()
+    if record is None:
+        raise _none_runs(repository, [found] if found is not None else [])
     return record

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from trtbuild.errors import ServeError
+from trtbuild.errors import ServeError, in_shell
 from trtbuild.serve import container, leftovers, shm
 from trtbuild.serve.backends import assemble_backends
 from trtbuild.serve.command import server_command, server_environment
@@ -21,7 +21,7 @@ from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import LOOPBACK, Ports, choose_ports
 from trtbuild.serve.process import end_all, start_child, started_s, stubs_of
 from trtbuild.serve.readiness import is_ready, wait_ready
-from trtbuild.serve.state import ServerRecord, StateFolder
+from trtbuild.serve.state import EndKind, ServerRecord, StateFolder, boot_id
 from trtbuild.serve.wheel import find_wheel
 
 READY_TIMEOUT_S = 900.0
@@ -39,7 +39,13 @@ class Claim:
     on_gpu: bool = False
 
     def give_up(self) -> None:
+        """Lets the repository go."""
         self.state.forget()
+        self.lock.release()
+
+    def ended(self, kind: EndKind, why: str = "") -> None:
+        """Lets the repository go, and keeps how its server ended."""
+        self.state.ended(self.state.read(), str(self.repository.resolve()), kind, why)
         self.lock.release()
 
 
@@ -111,11 +117,17 @@ class Server:
 
     def ask_to_stop(self) -> None:
         """Tells the server to take no new requests, and to end when those in flight have."""
+        self._keep(replace(self.record, stopping=True))
         if self.exit_code is None:
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self, grace_s: float | None = None) -> None:
-        """Ends the server, removes what it made, and lets the repository go.
+        """Ends the server as `end` does, and lets the repository go."""
+        self.end(grace_s)
+        self._claim.give_up()
+
+    def end(self, grace_s: float | None = None) -> None:
+        """Ends the server and removes what it made; the repository stays claimed.
 
         No new requests are taken; those in flight may finish within the grace time, then the engines cancel
         them; a server that still does not end is killed.
@@ -127,10 +139,14 @@ class Server:
                 self._claim.state.drain.touch()
                 self.wait(DRAIN_S)
         self.kill()
-        self._claim.give_up()
 
-    def kill(self) -> None:
-        """Ends the server and its stubs at once, and removes what it made; the repository stays claimed."""
+    def kill(self, fault: str | None = None) -> None:
+        """Ends the server and its stubs at once, and removes what it made; the repository stays claimed.
+
+        Args:
+            fault: why, if it is to be started again.
+        """
+        self._keep(replace(self.record, ready=False, fault=fault or self.record.fault))
         if self.record.on_gpu:
             container.remove(self.record.server_id)  # while its client can still say what happened
         with contextlib.suppress(ProcessLookupError):
@@ -141,8 +157,12 @@ class Server:
         state = self._claim.state
         shutil.rmtree(state.backends, ignore_errors=True)
         state.drain.unlink(missing_ok=True)
-        self.record = replace(self.record, ready=False)
-        state.write(self.record)
+
+    def _keep(self, record: ServerRecord) -> None:
+        """Writes the record. A full disk keeps nobody from ending a server."""
+        self.record = record
+        with contextlib.suppress(OSError):
+            self._claim.state.write(record)
 
     def __enter__(self) -> Server:
         return self
@@ -198,7 +218,7 @@ def claim(repository: Path) -> Claim:
         container.refuse_unless_possible(repository)
     state = StateFolder.of(repository)
     lock = Lock(state.lock)
-    if not lock.take():
+    if not lock.take(str(repository.resolve())):
         raise _served_already(repository, state.read())
     try:
         leftovers.clean(state)
@@ -212,9 +232,18 @@ def claim(repository: Path) -> Claim:
 
 
 def launch(
-    claim: Claim, *, ports: Ports, grace_s: float, detached: bool = False, restarts: int = 0
+    claim: Claim,
+    *,
+    ports: Ports,
+    grace_s: float,
+    detached: bool = False,
+    restarts: int = 0,
+    fault: str | None = None,
 ) -> Server:
     """Starts the process and writes the record; does not wait.
+
+    Args:
+        restarts, fault: how often it was started again, and why at last.
 
     Raises:
         ServeError: when there is no tritonserver for this environment, or a port is taken.
@@ -256,9 +285,17 @@ def launch(
         restarts=restarts,
         log=str(state.log),
         on_gpu=claim.on_gpu,
+        fault=fault,
+        boot_id=boot_id(),
     )
-    state.write(record)
-    return Server(process, record, claim, grace_s)
+    server = Server(process, record, claim, grace_s)
+    try:
+        state.write(record)
+        state.forget_end()
+    except OSError:
+        server.kill()  # nobody could find it
+        raise
+    return server
 
 
 def check_repository(repository: Path) -> None:
@@ -274,4 +311,7 @@ def check_repository(repository: Path) -> None:
 
 def _served_already(repository: Path, record: ServerRecord | None) -> ServeError:
     where = f" by process {record.owner_pid}, gRPC on {LOOPBACK}:{record.grpc_port}" if record else ""
-    return ServeError(f"{repository} is served already{where}.", "use it, or end it first: trtbuild stop")
+    return ServeError(
+        f"{repository} is served already{where}.",
+        f"use it, or end it first: trtbuild stop {in_shell(repository)}",
+    )

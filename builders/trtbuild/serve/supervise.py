@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from trtbuild.errors import ServeError
+from trtbuild.errors import ServeError, TrtbuildError, in_shell
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.server import GRACE_S, READY_TIMEOUT_S, Claim, Server, claim, launch
 from trtbuild.serve.watch import Watch, warm
@@ -87,7 +87,7 @@ def serve_forever(
         repository, ports or Ports(), grace_s=grace_s, ready_timeout_s=ready_timeout_s, restarts=restarts,
         detached=detached, on_event=on_event, on_wait=on_wait,
     )  # fmt: skip
-    with Signals().caught() as signals, contextlib.suppress(_StopAsked):
+    with Signals().caught() as signals:
         keeper.run(signals)
     on_event(ServeEvent("stopped", "the server has stopped"))
 
@@ -115,25 +115,38 @@ class _Keeper:
         self._on_wait = on_wait
         self._failed_s: list[float] = []
         self._count = 0
+        self._fault: str | None = None
 
     def run(self, signals: Signals) -> None:
         claimed = claim(self._repository)
         try:
-            while True:
-                server = self._start(claimed, signals)
-                fault = self._watch(server, signals)
-                if fault is None:
-                    message = f"stopping; running requests have {self._grace_s:.0f} s"
-                    self._on_event(ServeEvent("stopping", message, server))
-                    self._stop(server, signals)
-                    return
-                self._on_event(ServeEvent("failed", fault, server))
-                server.kill()
-                self._count_failure(fault)
-                self._count += 1
-                self._on_event(ServeEvent("restarting", f"starting it again ({self._count}. time)"))
-        finally:
+            self._keep(claimed, signals)
+        except _StopAsked:
+            claimed.ended("stopped")
+        except (TrtbuildError, OSError) as error:
+            claimed.ended("given up", str(error))
+            raise
+        except BaseException:
             claimed.give_up()
+            raise
+        else:
+            claimed.ended("stopped")
+
+    def _keep(self, claimed: Claim, signals: Signals) -> None:
+        """Returns when a signal has come and the server has ended."""
+        while True:
+            server = self._start(claimed, signals)
+            fault = self._watch(server, signals)
+            if fault is None:
+                message = f"stopping; running requests have {self._grace_s:.0f} s"
+                self._on_event(ServeEvent("stopping", message, server))
+                self._stop(server, signals)
+                return
+            self._on_event(ServeEvent("failed", fault, server))
+            server.kill(fault)
+            self._count_failure(fault)
+            self._count, self._fault = self._count + 1, fault
+            self._on_event(ServeEvent("restarting", f"starting it again ({self._count}. time)"))
 
     def _start(self, claimed: Claim, signals: Signals) -> Server:
         def on_wait(waited_s: float) -> None:
@@ -148,11 +161,12 @@ class _Keeper:
             grace_s=self._grace_s,
             detached=self._detached,
             restarts=self._count,
+            fault=self._fault,
         )
         try:
             server.wait_ready(self._ready_timeout_s, on_wait)
         except BaseException:
-            server.stop(grace_s=0)
+            server.end(grace_s=0)
             raise
         record = server.record
         if record.on_gpu:
@@ -179,7 +193,7 @@ class _Keeper:
         server.ask_to_stop()
         while server.exit_code is None and time.monotonic() < deadline_s and not signals.insisted:
             server.wait(0.2)
-        server.stop(grace_s=0)
+        server.end(grace_s=0)
 
     def _count_failure(self, fault: str) -> None:
         now_s = time.monotonic()
@@ -188,5 +202,5 @@ class _Keeper:
             minutes = RESTART_WINDOW_S / 60
             raise ServeError(
                 f"The server failed {len(self._failed_s)} times in {minutes:.0f} minutes, at last: {fault}.",
-                "see its log: trtbuild logs",
+                f"see its log: trtbuild logs {in_shell(self._repository)}",
             )

@@ -7,6 +7,7 @@ writes to ``supervisor.log``; the words after ``FAILED_MARK`` are read by ``regi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -48,13 +49,21 @@ def supervise(options: argparse.Namespace) -> int:
             on_event=_write,
         )
     except TrtbuildError as error:
-        print(FAILED_MARK, error.message, *error.remedies, sep="\n", flush=True)
+        _say(FAILED_MARK, error.message, *error.remedies)
+        return 1
+    except OSError as error:
+        _say(FAILED_MARK, f"{error.filename or options.repository}: {error.strerror}")
         return 1
     return 0
 
 
 def _write(event: ServeEvent) -> None:
-    print(time.strftime("%Y-%m-%d %H:%M:%S"), event.kind, event.message, flush=True)
+    _say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {event.kind} {event.message}")
+
+
+def _say(*lines: str) -> None:
+    with contextlib.suppress(OSError):  # a server does not end because its log's disk is full
+        print(*lines, sep="\n", flush=True)
 
 
 if __name__ == "__main__":
