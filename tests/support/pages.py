@@ -31,6 +31,21 @@ CHINESE = (
     "北京市海淀区中关村大街一号,邮政编码一零零零八零。",
     "如果图片无法解码,服务器应当返回清楚的错误信息。",
 )
+# Two columns.
+HALVES = (
+    (
+        "The plan is the only place",
+        "where numbers are decided.",
+        "Engine flags, configurations,",
+        "launch lines and defaults",
+    ),
+    (
+        "are all read from it, so that",
+        "they cannot disagree. Memory",
+        "is planned in bytes for every",
+        "item: weights, buffers, pools.",
+    ),
+)
 # skimage/data/page.png: the lines that are whole (the one at the foot is cut).
 PAGE_PNG = (
     "Region-based segmentation",

@@ -15,6 +15,7 @@ from PIL import Image
 from tests.support.pages import (
     CHINESE,
     ENGLISH,
+    HALVES,
     PAGE_PNG,
     draw,
     encoded,
@@ -29,21 +30,6 @@ from tritonclient.utils import InferenceServerException
 from trtbuild.serve.server import Server, start
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
-
-HALVES = (
-    (
-        "The plan is the only place",
-        "where numbers are decided.",
-        "Engine flags, configurations,",
-        "launch lines and defaults",
-    ),
-    (
-        "are all read from it, so that",
-        "they cannot disagree. Memory",
-        "is planned in bytes for every",
-        "item: weights, buffers, pools.",
-    ),
-)
 
 
 def turned(page: Image.Image, degrees: float) -> Image.Image:

@@ -172,17 +172,22 @@ def _stages(plan: VisionPlan, origin: str, assets: Path | None) -> list[ModelFol
     raw = tuple(
         Tensor(name=f"raw_{i}", dtype=row.dtype, dims=row.dims) for i, row in enumerate(raw_outputs(plan))
     )
-    shared = {"picture.py": model_code("vision_ocr")["picture.py"]}
+    ocr = model_code("vision_ocr")
+    faults, picture_file = {"faults.py": ocr["faults.py"]}, {"picture.py": ocr["picture.py"]}
     folders = []
     inputs: tuple[Tensor, ...]
     for stage in plan.stages:
         kind = f"vision_{stage.role}"
         if stage.role == "preprocess":
             inputs, outputs = (IMAGE,), (*_tensors(pixels), GEOMETRY, PROBLEM)
-            code, parameters, comment = {**model_code(kind), **shared}, before, "Encoded pictures to pixels."
+            code, parameters, comment = (
+                {**model_code(kind), **faults, **picture_file},
+                before,
+                "Encoded pictures to pixels.",
+            )
         else:
             inputs, outputs = (*raw, GEOMETRY, PROBLEM), answer_tensors(plan)
-            code, parameters = model_code(kind), after
+            code, parameters = {**model_code(kind), **faults}, after
             comment = (
                 f"The network's outputs ({', '.join(row.name for row in raw_outputs(plan))}) to answers."
             )

@@ -19,10 +19,15 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from trtbuild_templates.vision_ocr.faults import told
+else:
+    from .faults import told
 
 _LOOK_FOR_CLIENT_S = 0.05  # is_cancelled costs the loop 77 µs
 _PROMPT = "This is the text of a page:\n\n{page}\n\n{question}"
@@ -83,8 +88,12 @@ class TritonPythonModel:
         except asyncio.CancelledError:
             error = pb_utils.TritonError("the page assistant is stopping", pb_utils.TritonError.UNAVAILABLE)
         except Exception as problem:  # of this request, whatever it is
-            text = problem.message() if hasattr(problem, "message") else repr(problem)
-            error = pb_utils.TritonError(f"the page assistant failed: {text}", pb_utils.TritonError.INTERNAL)
+            # What the two models say is for whoever asks; anything else is for the log.
+            if hasattr(problem, "message"):
+                text = f"the page assistant failed: {problem.message()}"
+            else:
+                text = told("the page assistant failed", problem, pb_utils)
+            error = pb_utils.TritonError(text, pb_utils.TritonError.INTERNAL)
         # The last word: nothing is sent or asked of the sender behind it.
         if error is None:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

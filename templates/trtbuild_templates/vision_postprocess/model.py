@@ -12,10 +12,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from trtbuild_templates.vision_ocr.faults import told
+else:
+    from .faults import told
 
 from .answers import answers
 from .settings import Settings
@@ -56,9 +61,9 @@ class TritonPythonModel:
             try:
                 made = answers(joined[:-2], joined[-2], joined[-1], self._settings)
             except Exception as error:  # of these requests; others of the batch may have other shapes
-                pb_utils.Logger.log_error(f"post-processing failed: {error!r}")
+                message = told("post-processing failed", error, pb_utils)
                 for i in members:
-                    responses[i] = _error(f"post-processing failed: {error!r}", pb_utils.TritonError.INTERNAL)
+                    responses[i] = _error(message, pb_utils.TritonError.INTERNAL)
                 continue
             for i, stop in zip(members, stops, strict=True):
                 start = stop - len(inputs[i][-1])

@@ -19,8 +19,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 if TYPE_CHECKING:
+    from trtbuild_templates.vision_ocr.faults import told
     from trtbuild_templates.vision_ocr.picture import PictureError, decode
 else:
+    from .faults import told
     from .picture import PictureError, decode
 
 from .fit import Fit
@@ -50,6 +52,15 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:
+        try:
+            return self._pixels_of(request)
+        except Exception as error:  # memory, most likely: of this request alone
+            message = told("preparing the pictures failed", error, pb_utils)
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(message, pb_utils.TritonError.INTERNAL)
+            )
+
+    def _pixels_of(self, request: Any) -> Any:
         pictures = pb_utils.get_input_tensor_by_name(request, "image").as_numpy().ravel()
         count = len(pictures)
         pixels = np.zeros((count, self._fit.height, self._fit.width, self._fit.channels), np.uint8)
@@ -77,5 +88,5 @@ class TritonPythonModel:
         try:
             pixels, geometry = self._fit(picture.image)
         except Exception as error:  # memory, or a mode that Pillow cannot resize: this picture's fault alone
-            raise PictureError(f"the picture cannot be resized: {error!r}") from error
+            raise PictureError(told("the picture cannot be resized", error, pb_utils)) from error
         return pixels, (*geometry, float(picture.width), float(picture.height))

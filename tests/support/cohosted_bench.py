@@ -1,0 +1,154 @@
+"""OCR beside a language model on one local server: how well pages are read, what reading costs streams.
+
+Run by ``scripts/bench-cohosted``; prints JSON. CPU seconds are those of the window in which the pictures are
+read, by the owner of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+from PIL import Image
+from tests.support.pages import (
+    CHINESE,
+    ENGLISH,
+    HALVES,
+    PAGE_PNG,
+    draw,
+    encoded,
+    error_rate,
+    page_png,
+    side_by_side,
+)
+from tests.support.vision_client import VisionClient
+
+from tritonstream import Client, TritonStreamError
+from trtbuild.generate import generate
+from trtbuild.prepare import prepare
+from trtbuild.serve.server import Server, start
+from trtbuild.spec import DeploymentSpec, LlmSpec, Target, VisionSpec
+
+MODEL = "smollm2-135m"
+
+
+def character_error_rates(client: VisionClient) -> dict[str, float]:
+    """Of scikit-image's page.png (its whole lines) and three pages drawn here."""
+    turned = draw(ENGLISH).rotate(5, Image.Resampling.BICUBIC, expand=True, fillcolor="white")
+    pages = {
+        "page.png": (PAGE_PNG, page_png()),
+        "rotated 5 degrees": (ENGLISH, encoded(turned)),
+        "two columns": (
+            [*HALVES[0], *HALVES[1]],
+            encoded(side_by_side([draw(half, size=22) for half in HALVES])),
+        ),
+        "Chinese": (CHINESE, encoded(draw(CHINESE))),
+    }
+    return {
+        name: round(error_rate(lines, client.read(data).text), 4) for name, (lines, data) in pages.items()
+    }
+
+
+def cpu_by_owner(server: Server) -> dict[str, float]:
+    """CPU seconds so far: tritonserver, each stub and engine by its instance, and this client."""
+    used = {"client": sum(psutil.Process().cpu_times()[:2])}
+    root = psutil.Process(server.pid)
+    for process in (root, *root.children(recursive=True)):
+        words = process.cmdline()
+        if process.pid == server.pid:
+            name = "tritonserver"
+        elif "triton_python_backend_stub" in words[0]:
+            name = next((w for w in words if w.rsplit("_", 1)[-1].isdigit() and "/" not in w), "stub")
+        else:
+            name = "engine worker"
+        used[name] = used.get(name, 0.0) + sum(process.cpu_times()[:2])
+    return used
+
+
+def together(server: Server, *, streams: int, pictures: int, at_once: int) -> dict[str, Any]:
+    """Reads pictures while streams decode; each stream must bring what it brings alone."""
+    question = [{"role": "user", "content": "Write a very long story about a lighthouse."}]
+    page, over = encoded(draw(ENGLISH)), threading.Event()
+    vision = VisionClient(server.grpc_address, server.metrics_address)
+    sampling = {"max_tokens": 200, "temperature": 0.0}
+    with Client(server.grpc_address) as client, ThreadPoolExecutor(streams + at_once) as pool:
+        alone = client.chat(MODEL, question, **sampling).text
+
+        def stream(_: int) -> tuple[int, int, int]:
+            whole = broken = tokens = 0
+            while not over.is_set():
+                try:
+                    with client.chat(MODEL, question, stream=True, **sampling) as answer:
+                        text = "".join(answer.text_deltas())
+                        done = answer.completion
+                except TritonStreamError:
+                    broken += 1
+                    continue
+                tokens += done.usage.completion_tokens or 0
+                ended = done.finish_reason in ("stop", "length") and text == done.text and bool(text)
+                whole, broken = whole + ended, broken + (not ended)
+            return whole, broken, tokens
+
+        def read(_: int) -> float | None:
+            try:
+                return error_rate(ENGLISH, vision.read(page).text)
+            except Exception:
+                return None
+
+        running = [pool.submit(stream, i) for i in range(streams)]
+        time.sleep(2)  # all streams decode; the window begins
+        counted, cpu, begun_s = vision.counters("ocr_rec"), cpu_by_owner(server), time.monotonic()
+        readings = list(pool.map(read, range(pictures)))
+        took_s = time.monotonic() - begun_s
+        after, counters = cpu_by_owner(server), vision.counters("ocr_rec")
+        over.set()
+        ended = [item.result() for item in running]
+    vision.close()
+    good = [item for item in readings if item is not None]
+    spent = {name: round(after[name] - cpu.get(name, 0.0), 2) for name in sorted(after)}
+    return {
+        "streams": streams,
+        "streams_whole": sum(row[0] for row in ended),
+        "streams_broken": sum(row[1] for row in ended),
+        "stream_tokens": sum(row[2] for row in ended),
+        "alone_characters": len(alone),
+        "pictures": pictures,
+        "pictures_failed": pictures - len(good),
+        "worst_cer": round(max(good, default=1.0), 4),
+        "window_s": round(took_s, 2),
+        "cpu_s": {**spent, "sum": round(sum(spent.values()), 2)},
+        "ocr_rec_requests": counters["request_success"] - counted["request_success"],
+        "ocr_rec_executions": counters["exec_count"] - counted["exec_count"],
+    }
+
+
+def main() -> None:
+    """Builds the repository in a folder of its own, serves it, and measures."""
+    parser = argparse.ArgumentParser(prog="scripts/bench-cohosted")
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--pictures", type=int, default=20)
+    parser.add_argument("--at-once", type=int, default=4, help="pictures in flight")
+    asked = parser.parse_args()
+    spec = DeploymentSpec(
+        target=Target.LOCAL, models=(LlmSpec(model=MODEL, quant="int4"),), vision=(VisionSpec(),)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Path(folder) / "model_repo"
+        generate(prepare(spec), repository)
+        with start(repository) as server:
+            client = VisionClient(server.grpc_address, server.metrics_address)
+            result = {"cer": character_error_rates(client)}
+            client.close()
+            result |= together(server, streams=asked.streams, pictures=asked.pictures, at_once=asked.at_once)
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()
