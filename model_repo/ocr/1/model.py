@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from .faults import told
 from .networks import Cancelled, NetworkError, TritonNetworks
 from .picture import PictureError, decode
 from .reader import Line, Reader, Settings
@@ -60,9 +61,9 @@ class TritonPythonModel:
         self._networks.close()
 
     def _answer(self, request: Any) -> Any:
-        data = pb_utils.get_input_tensor_by_name(request, "image").as_numpy()
         self._networks.cancelled = request.is_cancelled
         try:
+            data = pb_utils.get_input_tensor_by_name(request, "image").as_numpy()
             picture = decode(
                 data.item(), max_pixels=self._max_pixels, working_pixels=_WORKING_PIXELS, legible=True
             )
@@ -74,8 +75,8 @@ class TritonPythonModel:
         except Cancelled:
             return _error("the request was cancelled", pb_utils.TritonError.CANCELLED)
         except Exception as error:  # an answer to this request; the next one is read as usual
-            pb_utils.Logger.log_error(f"reading a picture failed: {error!r}")
-            return _error(f"reading the picture failed: {error!r}", pb_utils.TritonError.INTERNAL)
+            message = told("reading the picture failed", error, pb_utils)
+            return _error(message, pb_utils.TritonError.INTERNAL)
 
 
 def _tensors(lines: list[Line]) -> list[Any]:

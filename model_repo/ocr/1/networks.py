@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from .faults import told
+
 _MOST_CALLS = 32  # threads of the Python backend's pool for one instance, each held by a call
 
 
@@ -62,7 +64,8 @@ class Network:
         )
         response = request.exec()
         if response.has_error():
-            raise NetworkError(f"the network {self.model} failed: {response.error().message()}")
+            message = response.error().message()
+            raise NetworkError(told(f"the network {self.model} failed", message, pb_utils))
         return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in self.outputs]
 
 
