@@ -279,7 +279,7 @@ def test_a_detached_server(repository: Path) -> None:
         registry.stop(repository)
     until(lambda: not psutil.pid_exists(record.owner_pid))
     assert nothing_is_left(record)
-    with pytest.raises(ServeError, match="No server of"):
+    with pytest.raises(ServeError, match="was stopped"):
         registry.status(repository)
 
 
