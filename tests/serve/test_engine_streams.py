@@ -93,7 +93,7 @@ def test_a_cancelled_stream_makes_room_at_once(run: Run, gauge: Gauge) -> None:
 
 
 def test_no_block_stays_behind_whenever_a_client_leaves(run: Run, gauge: Gauge) -> None:
-    """Before it is sent on, before the first token, between any two, with the last one, twice; and all at once."""
+    """Before it is sent on, before the first token, between any two, with the last one; and all at once."""
     tokens = 12
 
     async def leave(client: EngineClient, after: int | None, wait_s: float = 0.0) -> None:
