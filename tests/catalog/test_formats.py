@@ -1,7 +1,14 @@
 import pytest
 
-from trtbuild.catalog.formats import all_formats, all_kv_dtypes, find_format, find_kv_dtype, format_support
-from trtbuild.catalog.gpus import find_gpu
+from trtbuild.catalog.formats import (
+    all_formats,
+    all_kv_dtypes,
+    find_format,
+    find_kv_dtype,
+    format_support,
+    instead,
+)
+from trtbuild.catalog.gpus import all_gpus, find_gpu
 from trtbuild.errors import CatalogError
 from trtbuild.spec import Target
 
@@ -51,6 +58,9 @@ def test_aliases_are_known(alias: str, name: str) -> None:
         ("nvfp4", "b200", Target.LLMAPI, True),
         ("fp8-block", "h100", Target.ENGINE, False),
         ("fp8-block", "h100", Target.LLMAPI, True),
+        ("mxfp4", "h100", Target.LLMAPI, True),  # gpt_oss/README.md: bf16 activations on Hopper
+        ("mxfp4", "l4", Target.LLMAPI, False),
+        ("gptq", "h100", Target.LLMAPI, False),  # load_hf_quant_config passes over it
         ("gguf-q4_1", "l4", Target.ENGINE, False),
         ("awq", "l4", Target.LOCAL, False),
     ],
@@ -81,6 +91,58 @@ def test_what_nobody_has_shown_runs_with_a_remark() -> None:
 )
 def test_kv_types_by_gpu_and_target(kv: str, gpu: str, target: Target, runs: bool) -> None:
     assert format_support(find_kv_dtype(kv), find_gpu(gpu).gpu, target)[0] is runs
+
+
+@pytest.mark.parametrize(
+    ("fmt", "gpu", "version", "experts", "runs"),
+    [
+        ("mxfp4", "h100", "1.0.0", True, False),  # release notes: GPT-OSS came with 1.1
+        ("mxfp4", "h100", "1.1.0", True, True),
+        ("fp8-block", "rtx-5090", "1.1.0", False, False),  # pull request 9174 is of November 2025
+        ("fp8-block", "rtx-5090", "1.2.0", False, True),
+        ("fp8-block", "rtx-5090", "1.2.1", True, False),  # no grouped GEMM there before 1.3
+        ("fp8-block", "l40s", "1.0.0", False, False),
+        ("fp8-block", "l40s", "1.2.1", False, True),
+        ("fp8-block", "l40s", "1.2.1", True, False),
+        ("fp8-block", "h200", "1.0.0", True, True),
+    ],
+)
+def test_support_follows_the_version_and_the_model(
+    fmt: str, gpu: str, version: str, experts: bool, runs: bool
+) -> None:
+    found = format_support(
+        find_format(fmt), find_gpu(gpu).gpu, Target.LLMAPI, version=version, experts=experts
+    )
+    assert found[0] is runs, found
+
+
+def test_advice_is_what_that_gpu_and_target_take_and_reasons_name_no_format() -> None:
+    names = {fmt.name for fmt in all_formats()} - {"fp8", "awq", "gptq", "int8", "int4"}
+    for row in (*all_formats(), *all_kv_dtypes()):
+        for gpu in all_gpus():
+            for target in (Target.ENGINE, Target.LLMAPI):
+                served, why = format_support(row, gpu, target)
+                assert "use " not in why
+                assert not names & set(why.split()) - {row.name}
+                if served:
+                    continue
+                rows = all_kv_dtypes() if row in all_kv_dtypes() else all_formats()
+                for name in instead(row, gpu, target):
+                    other = next(each for each in rows if each.name == name)
+                    assert format_support(other, gpu, target) == (True, "")
+
+
+_BEGINS = {"Ampere (": 8.0, "Ada (": 8.9, "Hopper (": 9.0, "Blackwell (": 10.0}
+
+
+def test_each_reason_fits_the_gpu_it_is_given_for() -> None:
+    for row in (*all_formats(), *all_kv_dtypes()):
+        for gpu in all_gpus():
+            for target in (Target.ENGINE, Target.LLMAPI):
+                _, why = format_support(row, gpu, target)
+                # "begins with Ada" is no reason on a Blackwell
+                for family, first in _BEGINS.items():
+                    assert family not in why or gpu.capability < first, (row.name, gpu.name, why)
 
 
 def test_an_unknown_format_lists_the_choices() -> None:

@@ -145,8 +145,8 @@ def test_the_chosen_group_divides_every_input_of_a_rank_whenever_any_group_does(
     [
         ("a100-sxm-80gb", "fp8", "SM 8.0: FP8 arithmetic begins with Ada"),
         ("l4", "nvfp4", "SM 8.9: FP4 arithmetic begins with Blackwell"),
-        ("b200", "awq", "SM 10.0: weight-only INT4 is refused on SM 10.x"),
-        ("b200", "int8-sq", "SmoothQuant needs Ampere (SM 8.0) and is refused on SM 10.x"),
+        ("b200", "awq", "SM 10.0: trtllm-build refuses weight-only INT4 on SM 10.x"),
+        ("b200", "int8-sq", "SM 10.0: trtllm-build refuses SmoothQuant on SM 10.x"),
     ],
 )
 def test_a_format_that_the_gpu_has_not_is_refused_with_those_it_has(gpu: str, quant: str, words: str) -> None:

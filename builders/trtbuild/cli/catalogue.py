@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trtbuild.catalog.formats import Format, KvDtype
     from trtbuild.catalog.gpus import Gpu
 
+_SHOWN_INSTEAD = 2
 _JSON = click.option("--json", "as_json", is_flag=True, help="Everything that is known, as JSON.")
 
 
@@ -99,18 +100,24 @@ def _figure(value: float | None) -> str:
 
 
 def _row(row: Format | KvDtype, gpu: Gpu | None) -> dict[str, object]:
-    from trtbuild.catalog.formats import format_support
+    from trtbuild.catalog.formats import format_support, instead
     from trtbuild.spec import Target
 
     support = {}
     for target in Target:
         served, why = format_support(row, gpu, target)
-        support[target.value] = {"served": served, "why": why}
+        rule = row.targets.get(target)
+        support[target.value] = {
+            "served": served,
+            "why": why,
+            "only": rule.only if served and rule is not None else "",
+            "instead": [] if served else list(instead(row, gpu, target)),
+        }
     return {**row.model_dump(mode="json", exclude={"targets", "refused_targets"}), "support": support}
 
 
 def _print_support(title: str, rows: Sequence[Format | KvDtype], gpu: Gpu | None) -> None:
-    from trtbuild.catalog.formats import format_support
+    from trtbuild.catalog.formats import format_support, instead
     from trtbuild.spec import Target
 
     table = []
@@ -119,9 +126,13 @@ def _print_support(title: str, rows: Sequence[Format | KvDtype], gpu: Gpu | None
         reasons: dict[str, list[str]] = {}
         for target in Target:
             served, why = format_support(row, gpu, target)
-            cells.append(("yes?" if why else "yes") if served else "no")
-            if why:
-                reasons.setdefault(why, []).append(target.value)
+            rule = row.targets.get(target)
+            only = rule.only if served and rule is not None else ""
+            cells.append(("yes?" if why else "yes*" if only else "yes") if served else "no")
+            if not served and rule is not None and (others := instead(row, gpu, target)[:_SHOWN_INSTEAD]):
+                why += f" (instead: {', '.join(others)})"
+            for text in filter(None, (why, only)):
+                reasons.setdefault(text, []).append(target.value)
         told = [f"{', '.join(targets)}: {why}" for why, targets in reasons.items()]
         table.append((row.name, *cells, row.title if gpu is None else "\n".join(told)))
     last = "what it is" if gpu is None else f"why not on {gpu.name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trtbuild.catalog.formats import Format, find_format, find_kv_dtype, format_support
+from trtbuild.catalog.formats import Format, find_format, find_kv_dtype, format_support, instead
 from trtbuild.catalog.gpus import Gpu
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
 from trtbuild.plan import constants
@@ -57,7 +57,7 @@ def make_draft(
     """
     findings: list[Finding] = []
     spec, architecture = source.spec, source.architecture
-    quant, fmt = _format(source, target, gpu, findings)
+    quant, fmt = _format(source, target, gpu, trtllm_version, findings)
     kv = _kv(source, fmt, target, gpu, findings)
     max_input, max_output = _lengths(source, findings)
     if fmt is not None:
@@ -110,7 +110,7 @@ def make_draft(
 
 
 def _format(
-    source: ModelSource, target: Target, gpu: Gpu | None, findings: list[Finding]
+    source: ModelSource, target: Target, gpu: Gpu | None, version: str | None, findings: list[Finding]
 ) -> tuple[str, Format | None]:
     if target is Target.LOCAL:
         return _local_format(source), None
@@ -125,10 +125,13 @@ def _format(
             )
         )
     fmt = find_format(source.spec.quant) if source.spec.quant != "auto" else _auto_format(source, gpu)
-    supported, why = format_support(fmt, gpu, target)
+    experts = source.architecture.moe is not None
+    supported, why = format_support(fmt, gpu, target, version=version, experts=experts)
     if why:
         severity = "warning" if supported else "error"
-        findings.append(_finding("format.gpu", severity, source, why, _supported_formats(gpu, target)))
+        others = ", ".join(instead(fmt, gpu, target, version=version))
+        remedy = "try it with `trtbuild verify` before relying on it" if supported else f"--quant {others}"
+        findings.append(_finding("format.gpu", severity, source, why, remedy if supported or others else ""))
     return fmt.name, fmt
 
 
@@ -140,13 +143,6 @@ def _auto_format(source: ModelSource, gpu: Gpu | None) -> Format:
             return find_format(own)
     bf16 = source.architecture.dtype == "bfloat16" and (gpu is None or gpu.capability >= 8.0)
     return find_format("bf16" if bf16 else "fp16")
-
-
-def _supported_formats(gpu: Gpu | None, target: Target) -> str:
-    from trtbuild.catalog.formats import all_formats
-
-    names = [fmt.name for fmt in all_formats() if format_support(fmt, gpu, target) == (True, "")]
-    return "formats that run there: " + ", ".join(names)
 
 
 def _local_format(source: ModelSource) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.build.flags import converter_path
-from trtbuild.catalog.formats import all_formats, find_kv_dtype, format_support
+from trtbuild.catalog.formats import find_kv_dtype, format_support, instead
 from trtbuild.catalog.versions import containers
 from trtbuild.errors import BuildError
 from trtbuild.plan.model import Finding
@@ -44,9 +44,10 @@ def check_target(subject: Subject) -> Iterator[Finding]:
 def check_format(subject: Subject) -> Iterator[Finding]:
     """The target runs the weight format on the GPU; formats known for poor answers say so."""
     fmt, gpu, target = subject.format, subject.context.gpu, subject.context.plan.target
-    runs, reason = format_support(fmt, gpu, target)
+    version, experts = subject.context.plan.trtllm_version, subject.architecture.moe is not None
+    runs, reason = format_support(fmt, gpu, target, version=version, experts=experts)
     if not runs:
-        others = [other.name for other in all_formats() if format_support(other, gpu, target)[0]]
+        others = instead(fmt, gpu, target, version=version)
         where = gpu.name if gpu else "a CPU"
         yield subject.finding(
             "format.gpu",
