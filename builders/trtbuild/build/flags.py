@@ -33,12 +33,21 @@ _CONVERTERS: dict[str, tuple[str, str]] = {
     "falcon": ("falcon", "contrib/falcon"),
     "gptj": ("gptj", "contrib/gptj"),
 }
+# Further model types that trtllm-build has a class for (tensorrt_llm/models/__init__.py, MODEL_MAP), which
+# quantize.py's checkpoints reach without a converter.
+_CLASSES = frozenset({
+    "arctic", "bloom", "cohere", "dbrx", "exaone", "gpt2", "gpt_bigcode", "gpt_neox", "granite", "granitemoe",
+    "internlm", "mpt", "nemotron", "opt", "phi", "phimoe", "starcoder2",
+})  # fmt: skip
 _FIRST_VERSION = {"qwen3": "0.20.0", "qwen3_moe": "0.20.0", "gemma3_text": "0.20.0"}  # release notes
 
 # Weight format → quantize.py's --qformat; TLLM tensorrt_llm/quantization/quantize_by_modelopt.py.
 _QFORMATS = {"awq": "int4_awq", "w4a8-awq": "w4a8_awq", "fp8": "fp8", "int8-sq": "int8_sq", "nvfp4": "nvfp4"}
 
 CALIBRATED_FORMATS = frozenset(_QFORMATS)
+
+# Formats whose weights quantize.py leaves alone or only rounds, while it calibrates the KV cache.
+_KV_QFORMATS = {"bf16": "full_prec", "fp16": "full_prec", "int8": "int8_wo", "int4": "int4_wo"}
 
 # Quantiser formats whose sample count TensorRT-LLM cuts, whatever was asked for (quantize_by_modelopt.py).
 AWQ_CALIBRATION_LIMIT = 32
@@ -58,8 +67,25 @@ def converter_path(model_type: str, version: str, examples: str) -> str:
         known = ", ".join(sorted(_CONVERTERS))
         raise BuildError(
             f"no converter of TensorRT-LLM is known for model_type {model_type!r} (known: {known})",
-            "use the target llmapi, which reads the Hugging Face folder itself",
-            "quantise with --quant awq or fp8: quantize.py needs no converter",
+            "--target llmapi, which reads the Hugging Face folder itself, if its list of models has this one",
+            *(["--quant awq or fp8: quantize.py needs no converter"] if model_type in _CLASSES else []),
+        )
+    require_class(model_type, version)
+    before, after = _CONVERTERS[model_type]
+    folder = before if _before(version, "0.19.0") else f"models/{after}"
+    return f"{examples}/{folder}/convert_checkpoint.py"
+
+
+def require_class(model_type: str, version: str) -> None:
+    """Raises where trtllm-build cannot compile a ``model_type``, whichever way its checkpoint is made.
+
+    Raises:
+        BuildError: TensorRT-LLM ``version`` has no model class for it.
+    """
+    if model_type not in _CONVERTERS and model_type not in _CLASSES:
+        raise BuildError(
+            f"trtllm-build has no model class for model_type {model_type!r}, however it is quantised",
+            "--target llmapi, if its list of models has this one",
         )
     first = _FIRST_VERSION.get(model_type)
     if first is not None and _before(version, first):
@@ -67,9 +93,6 @@ def converter_path(model_type: str, version: str, examples: str) -> str:
             f"model_type {model_type!r} needs TensorRT-LLM {first} or later, and the plan is for {version}",
             f"take a container with TensorRT-LLM {first} or later",
         )
-    before, after = _CONVERTERS[model_type]
-    folder = before if _before(version, "0.19.0") else f"models/{after}"
-    return f"{examples}/{folder}/convert_checkpoint.py"
 
 
 def quantiser_flags(llm: LlmPlan, version: str, quant: str, group_size: int | None) -> tuple[str, ...]:
@@ -78,14 +101,15 @@ def quantiser_flags(llm: LlmPlan, version: str, quant: str, group_size: int | No
     Raises:
         BuildError: ``quant`` is not a calibrated format of this ``version``.
     """
-    if quant not in _QFORMATS:
+    qformat = _QFORMATS.get(quant) or (_KV_QFORMATS.get(quant) if llm.kv_dtype == "fp8" else None)
+    if qformat is None:
         raise BuildError(
             f"{quant!r} is not a format that is calibrated; those are {', '.join(sorted(_QFORMATS))}",
             "int8, int4 and 16 bit weights are made by the converter, gptq by GPTQModel",
         )
     if quant == "nvfp4" and _before(version, "0.17.0"):
         raise BuildError(f"nvfp4 came with TensorRT-LLM 0.17, and the plan is for {version}")
-    flags = ["--qformat", _QFORMATS[quant], "--dtype", llm.dtype, "--tp_size", str(llm.tp)]
+    flags = ["--qformat", qformat, "--dtype", llm.dtype, "--tp_size", str(llm.tp)]
     if group_size is not None and quant in ("awq", "w4a8-awq"):
         flags += ["--awq_block_size", str(group_size)]
     if llm.kv_dtype in ("int8", "fp8"):
@@ -115,7 +139,7 @@ def build_flags(llm: LlmPlan, version: str, quant: str) -> tuple[str, ...]:
         *("--tokens_per_block", str(llm.tokens_per_block)),
         *("--gpt_attention_plugin", llm.dtype),
         *("--gemm_plugin", gemm),
-        *("--context_fmha", "enable"),
+        *("--context_fmha", "enable" if llm.context_fmha else "disable"),
         *("--remove_input_padding", "enable"),
         *("--use_paged_context_fmha", "enable" if paged_context_fmha(llm) else "disable"),
         *("--use_fp8_context_fmha", "enable" if fp8_attention else "disable"),

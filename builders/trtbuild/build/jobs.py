@@ -15,8 +15,8 @@ from pathlib import Path
 from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibration
 from trtbuild.build.checkpoints import Checkpoint, expected_checkpoint, read_checkpoint
 from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
-from trtbuild.build.flags import CALIBRATED_FORMATS
-from trtbuild.build.routes import hub_checkpoint, note_for_sibling, route
+from trtbuild.build.flags import CALIBRATED_FORMATS, require_class
+from trtbuild.build.routes import hub_checkpoint, note_for_sibling, route, with_kv
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import BuildError, CatalogError, ModelSourceError
@@ -110,6 +110,9 @@ def plan_job(
         checkpoint = _on_the_hub(llm, target, version, options, notes)
         llm = llm.model_copy(update={"source": checkpoint.folder.as_posix()})
     recipe = route(checkpoint, quant=llm.quant, target=target, version=version, group_size=options.group_size)
+    recipe = with_kv(recipe, llm.kv_dtype, target=target, what=str(checkpoint.folder))
+    if target is Target.ENGINE and recipe.method == "quantise":
+        require_class(checkpoint.model_type, version)
     if recipe.method == "quantise" and options.group_size is None:
         architecture = from_hf_config(folder) if folder is not None else from_record(find_model(llm.source))
         recipe = replace(recipe, group_size=choose_group(architecture, find_format(llm.quant), llm.tp))
@@ -127,7 +130,9 @@ def plan_job(
             calibration_samples=len(calibration.texts),
             calibration_tokens=options.calibration_tokens,
             # quantize.py writes no Hugging Face checkpoint in the versions that have the target engine only.
-            quantiser="cpu" if options.on_cpu or target is Target.LLMAPI else "container",
+            quantiser="cpu"
+            if (options.on_cpu or target is Target.LLMAPI) and llm.quant in CALIBRATED_FORMATS
+            else "container",
         )
     if options.calibrate and calibration is None:
         raise ModelSourceError(
@@ -204,7 +209,13 @@ def _on_the_hub(
             "fetch it, and give the folder with --weights",
         ) from exc
     checkpoint, sibling = hub_checkpoint(
-        record, quant=llm.quant, target=target, version=version, tp=llm.tp, calibrate=options.calibrate
+        record,
+        quant=llm.quant,
+        target=target,
+        version=version,
+        tp=llm.tp,
+        kv_dtype=llm.kv_dtype,
+        calibrate=options.calibrate,
     )
     if sibling is not None:
         notes.append(note_for_sibling(sibling, record.id))

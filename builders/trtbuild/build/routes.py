@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from trtbuild.build.checkpoints import Checkpoint
@@ -44,19 +45,25 @@ def route(
         return _from_trtllm(checkpoint, quant, target)
     if checkpoint.quant is not None:
         return _from_quantised(checkpoint, quant, target, version or "0")
-    return _from_sixteen_bit(quant, target, group_size)
+    return _from_sixteen_bit(checkpoint, quant, target, group_size)
 
 
 def choose_sibling(
-    record: ModelRecord, *, quant: str, target: Target, version: str | None, tp: int = 1
+    record: ModelRecord,
+    *,
+    quant: str,
+    target: Target,
+    version: str | None,
+    tp: int = 1,
+    kv_dtype: str = "auto",
 ) -> Sibling | None:
     """Returns the published checkpoint of a model that serves ``quant`` on this target; None: there is none.
 
     Only one that `route` really takes: AutoAWQ and GPTQ for the compiled flow, modelopt's exports for the LLM
     API, and only one whose groups can be divided over ``tp`` GPUs. Where none is, the 16-bit weights are
-    quantised.
+    quantised; so they are for an engine with a narrow KV cache, whose scales are calibrated with them.
     """
-    if target is Target.LOCAL:
+    if target is Target.LOCAL or (target is Target.ENGINE and kv_dtype != "auto"):
         return None
     for sibling in record.siblings:
         with suppress(ModelSourceError):
@@ -76,6 +83,7 @@ def hub_checkpoint(
     target: Target,
     version: str | None,
     tp: int = 1,
+    kv_dtype: str = "auto",
     calibrate: bool = False,
 ) -> tuple[Checkpoint, Sibling | None]:
     """What is fetched for a model of the catalogue, as the catalogue describes it, and the sibling it is.
@@ -84,7 +92,9 @@ def hub_checkpoint(
         calibrate: the 16-bit weights, even where a published checkpoint in the format exists.
     """
     sibling = (
-        None if calibrate else choose_sibling(record, quant=quant, target=target, version=version, tp=tp)
+        None
+        if calibrate
+        else choose_sibling(record, quant=quant, target=target, version=version, tp=tp, kv_dtype=kv_dtype)
     )
     return (
         _described(record, record.id, _native(record))
@@ -113,9 +123,11 @@ def sibling_checkpoint(record: ModelRecord, sibling: Sibling) -> Checkpoint:
     if sibling.unverified:
         raise ModelSourceError(f"{sibling.repo} was not checked")
     words = sibling.method.lower().replace(",", " ").split()
-    if sibling.repo.lower().startswith("nvidia/"):  # modelopt's own exports
+    if sibling.repo.lower().startswith(
+        "nvidia/"
+    ):  # modelopt's own exports, whose example's default is FP8 KV
         quant: SourceQuant | None = SourceQuant(
-            "modelopt", words[0], 4 if words[0] in ("awq", "nvfp4") else 8
+            "modelopt", words[0], 4 if words[0] in ("awq", "nvfp4") else 8, kv_algo="FP8"
         )
     else:
         bits = next((int(word[3:]) for word in words if word.startswith("int")), 4)
@@ -185,11 +197,32 @@ def _from_quantised(checkpoint: Checkpoint, quant: str, target: Target, version:
     )
 
 
-def _from_sixteen_bit(quant: str, target: Target, group_size: int | None) -> Recipe:
+def with_kv(recipe: Recipe, kv_dtype: str, *, target: Target, what: str) -> Recipe:
+    """The way that also gives a KV cache in ``kv_dtype``.
+
+    convert_checkpoint.py calibrates an INT8 cache of 16-bit weights and no other; FP8 scales are
+    quantize.py's, also where the weights stay as they are (--qformat full_prec, int8_wo, int4_wo).
+
+    Raises:
+        ModelSourceError: the weights are quantised already, so that nothing can be calibrated with them.
+    """
+    if target is not Target.ENGINE or recipe.method != "convert" or kv_dtype == "auto":
+        return recipe
+    if recipe.source_quant is not None:
+        raise ModelSourceError(
+            f"{what}: a KV cache in {kv_dtype} is calibrated with 16-bit weights, and these are quantised",
+            "--kv-dtype auto",
+            f"--quant awq of the 16-bit weights: quantize.py makes both (--kv_cache_dtype {kv_dtype})",
+        )
+    return replace(recipe, method="quantise") if kv_dtype == "fp8" else recipe
+
+
+def _from_sixteen_bit(checkpoint: Checkpoint, quant: str, target: Target, group_size: int | None) -> Recipe:
     fmt = find_format(quant)
     if fmt.needs_checkpoint:
         raise ModelSourceError(
-            f"{fmt.name} is read from a checkpoint that is in it, and this one is not quantised",
+            f"{fmt.name} is read from a checkpoint that is in it; the target {target.value} reads none of "
+            f"{checkpoint.folder} that is known here",
             f"give a {fmt.name} checkpoint with --weights",
             "--quant awq is calibrated here",
         )

@@ -28,6 +28,8 @@ PINNED_POOL_BYTES = 256 * _MIB
 # before its weights 77 and its stub 20. With CUDA libraries tritonserver is larger: an estimate.
 STUB_HOST_BYTES = 70 * _MIB
 SERVER_HOST_BYTES = 600 * _MIB
+# A worker of the LLM API: PyTorch, TensorRT-LLM's Python package and CUDA libraries. Estimate.
+TORCH_HOST_BYTES = 2500 * _MIB
 LOCAL_SERVER_HOST_BYTES = 120 * _MIB  # 99 measured with a language model and OCR
 LOCAL_ENGINE_HOST_BYTES = 97 * _MIB
 

@@ -29,6 +29,7 @@ CHUNK_TOKENS = 2048
 CHUNK_TOKENS_BESIDE_VISION = 512
 # Waiting requests that a model accepts, as a multiple of those it runs at once.
 QUEUE_PER_SLOT = 8
+_SCORE_BYTES = 2 + 4
 _DEVICE_PER_RESERVE = round(1 / RESERVE_SHARE)
 
 
@@ -56,6 +57,7 @@ class Draft:
     tokens_per_block: int
     kv_reuse: bool
     chunked_context: bool
+    context_fmha: bool
     weights_bytes: int
     engine_copy_bytes: int
     vision_tower_bytes: int
@@ -121,13 +123,22 @@ class Draft:
                 max_num_tokens=tokens,
                 max_batch_size=concurrency,
             )
-        return execution_context_bytes(
+        fused = execution_context_bytes(
             architecture=self.architecture,
             fmt=self.fmt,
             tp=self.tp,
             max_num_tokens=tokens,
             max_batch_size=concurrency,
         )
+        return fused if self.context_fmha else fused + self._unfused_bytes(concurrency)
+
+    def _unfused_bytes(self, concurrency: int) -> int:
+        """Scores of context attention without fused kernels: batch x heads x input² in 16 and in 32 bit.
+
+        TensorRT-LLM gptAttentionCommon.cpp, getWorkspaceSizeForContext: qk_buf_size and qk_buf_float_size.
+        """
+        heads = -(-self.architecture.heads // self.tp)
+        return concurrency * heads * self.max_input_tokens**2 * _SCORE_BYTES
 
     def _buffer_estimate(self, concurrency: int) -> int:
         if self.target is Target.LOCAL:
@@ -197,6 +208,7 @@ class Draft:
             ),
             kv_reuse=self.kv_reuse,
             chunked_context=self.chunked_context,
+            context_fmha=self.context_fmha,
             max_queue_size=concurrency * QUEUE_PER_SLOT,
             vocab_size=self.architecture.vocab,
             guided=self.guided,

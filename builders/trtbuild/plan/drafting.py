@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 
-from trtbuild.catalog.formats import Format, find_format, find_kv_dtype, format_support, instead
+from trtbuild.catalog.formats import Format, find_format, format_support, instead
 from trtbuild.catalog.gpus import Gpu
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
 from trtbuild.plan import constants
 from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.draft import Draft
 from trtbuild.plan.groups import TPS, choose_group, heads_fit, misfit_in, quantised_linears, ways_out
-from trtbuild.plan.kv import LOCAL_TOKENS_PER_BLOCK, kv_bytes_per_token, local_kv_bytes_per_token
+from trtbuild.plan.kv import LOCAL_TOKENS_PER_BLOCK
+from trtbuild.plan.kv_choice import choose_kv
 from trtbuild.plan.model import Finding
-from trtbuild.plan.sources import ModelSource
+from trtbuild.plan.sources import ModelSource, finding_on
 from trtbuild.plan.weights import engine_copy_bytes, weights
 from trtbuild.spec import Target
 
 # A power of two; small blocks reuse more of a shared prefix (240 tokens: 224 with 32, 192 with 64). The
 # default of TensorRT-LLM from 0.19 on, and the only size of the CPU engine.
 TOKENS_PER_BLOCK = LOCAL_TOKENS_PER_BLOCK
-LOCAL_KV = "u8"
-_FP8_FMHA_SM = 8.9
 # A tied table that is stored twice, or vision weights that are not counted, stay below it in most models.
 _FILE_SIZE_TOLERANCE = 0.1
-
-
-@dataclass(frozen=True)
-class KvChoice:
-    """The KV type and what it allows."""
-
-    name: str
-    bytes_per_token: int
-    reuse: bool
-    chunked: bool
 
 
 def make_draft(
@@ -58,13 +46,13 @@ def make_draft(
     findings: list[Finding] = []
     spec, architecture = source.spec, source.architecture
     quant, fmt = _format(source, target, gpu, trtllm_version, findings)
-    kv = _kv(source, fmt, target, gpu, findings)
+    kv = choose_kv(source, fmt, target, gpu, trtllm_version, findings)
     max_input, max_output = _lengths(source, findings)
     if fmt is not None:
         _check_shapes(source, fmt, findings)
     _check_file_size(source, findings)
     if architecture.assumption:
-        findings.append(_finding("model.assumed", "warning", source, architecture.assumption))
+        findings.append(finding_on("model.assumed", "warning", source, architecture.assumption))
     local = target is Target.LOCAL
     if local and spec.tp > 1:
         raise PlanError(
@@ -73,7 +61,8 @@ def make_draft(
     measured = None if local else spec.measured
     weights_bytes = _weights_bytes(source, fmt, target)
     copy_bytes = engine_copy_bytes(architecture=architecture, tp=spec.tp) if target is Target.ENGINE else 0
-    tower_bytes = 0 if local else 2 * architecture.vision_params  # 2 bytes a parameter
+    # 2 bytes a parameter; a text-only engine is built without it
+    tower_bytes = 2 * architecture.vision_params if target is Target.LLMAPI else 0
     if measured is not None and measured.weights_bytes is not None:
         # What a log calls weights is all that the engine holds of the model.
         weights_bytes, copy_bytes, tower_bytes = measured.weights_bytes, 0, 0
@@ -98,6 +87,7 @@ def make_draft(
         tokens_per_block=TOKENS_PER_BLOCK,
         kv_reuse=kv.reuse and spec.kv_reuse,
         chunked_context=kv.chunked and spec.chunked_context,
+        context_fmha=kv.fused,
         weights_bytes=weights_bytes,
         engine_copy_bytes=copy_bytes,
         vision_tower_bytes=tower_bytes,
@@ -116,7 +106,7 @@ def _format(
         return _local_format(source), None
     if source.weights_format and source.weights_path and source.weights_format.startswith(("gguf-", "ir-")):
         findings.append(
-            _finding(
+            finding_on(
                 "checkpoint.route",
                 "error",
                 source,
@@ -131,7 +121,9 @@ def _format(
         severity = "warning" if supported else "error"
         others = ", ".join(instead(fmt, gpu, target, version=version))
         remedy = "try it with `trtbuild verify` before relying on it" if supported else f"--quant {others}"
-        findings.append(_finding("format.gpu", severity, source, why, remedy if supported or others else ""))
+        findings.append(
+            finding_on("format.gpu", severity, source, why, remedy if supported or others else "")
+        )
     return fmt.name, fmt
 
 
@@ -177,54 +169,6 @@ def _same_width(asked: str, found: str) -> bool:
         return False
 
 
-def _kv(
-    source: ModelSource, fmt: Format | None, target: Target, gpu: Gpu | None, findings: list[Finding]
-) -> KvChoice:
-    architecture, asked = source.architecture, source.spec.kv_dtype
-    if target is Target.LOCAL and asked in ("auto", LOCAL_KV):
-        return KvChoice(
-            LOCAL_KV, local_kv_bytes_per_token(architecture=architecture), reuse=True, chunked=True
-        )
-    dtype = find_kv_dtype(asked)
-    supported, why = format_support(dtype, gpu, target)
-    if not supported:
-        findings.append(_finding("kv.dtype", "error", source, why, "leave out --kv-dtype"))
-    size = kv_bytes_per_token(architecture=architecture, bits=dtype.bits, tp=source.spec.tp)
-    keeps = _keeps_paged_attention(dtype.name, fmt, target, gpu)
-    if dtype.name == "fp8" and architecture.qkv_bias:
-        findings.append(
-            _finding(
-                "kv.bias",
-                "error" if target is Target.ENGINE else "warning",
-                source,
-                "an FP8 KV cache gives broken text with models that have query, key and value biases, as all "
-                "Qwen up to 2.5 do (TensorRT-LLM issue 4218)",
-                "leave out --kv-dtype; weights may be fp8",
-            )
-        )
-    if not keeps:
-        findings.append(
-            _finding(
-                "kv.reuse",
-                "warning",
-                source,
-                f"the compiled flow switches paged context attention off with {dtype.name} KV"
-                + (f" and {fmt.name} weights" if fmt is not None and dtype.name == "fp8" else "")
-                + ": no KV reuse and no chunked context, so that a whole prompt is one step",
-                "leave out --kv-dtype to keep both",
-            )
-        )
-    return KvChoice(dtype.name, size, reuse=keeps, chunked=keeps)
-
-
-def _keeps_paged_attention(kv: str, fmt: Format | None, target: Target, gpu: Gpu | None) -> bool:
-    """Whether KV reuse and chunked context survive this KV type (TensorRT-LLM builder.py, plugin.py)."""
-    if target is not Target.ENGINE or kv == "auto":
-        return True
-    new_enough = gpu is None or gpu.capability >= _FP8_FMHA_SM
-    return kv == "fp8" and fmt is not None and fmt.fp8_fmha and new_enough
-
-
 def _lengths(source: ModelSource, findings: list[Finding]) -> tuple[int, int]:
     spec, context = source.spec, source.architecture.context
     max_input, max_output = spec.max_input_tokens, spec.max_output_tokens
@@ -240,7 +184,7 @@ def _lengths(source: ModelSource, findings: list[Finding]) -> tuple[int, int]:
         )
     shorter = context - max_output
     findings.append(
-        _finding(
+        finding_on(
             "length.context",
             "info",
             source,
@@ -258,7 +202,7 @@ def _check_shapes(source: ModelSource, fmt: Format, findings: list[Finding]) -> 
         others = ", ".join(str(other) for other in TPS if heads_fit(architecture, other))
         heads = f"{architecture.heads} attention heads and {architecture.kv_heads} KV heads"
         message = f"{heads} cannot be divided over {tp} GPUs"
-        findings.append(_finding("tp.heads", "error", source, message, f"--tp {others}"))
+        findings.append(finding_on("tp.heads", "error", source, message, f"--tp {others}"))
         return
     group = source.group_size or choose_group(architecture, fmt, tp)
     misfits = ((linear, misfit_in(linear, tp, group)) for linear in quantised_linears(architecture, fmt))
@@ -267,7 +211,7 @@ def _check_shapes(source: ModelSource, fmt: Format, findings: list[Finding]) -> 
         fixed = source.group_size is not None
         remedies = ways_out(architecture, fmt, first[0], tp=tp, group_size=group, fixed=fixed)
         found = f"{fmt.name}: {first[1]}"
-        findings.append(_finding("tp.group-in", "error", source, found, "; or ".join(remedies)))
+        findings.append(finding_on("tp.group-in", "error", source, found, "; or ".join(remedies)))
 
 
 def _dtype(architecture: Architecture, fmt: Format | None, target: Target, gpu: Gpu | None) -> str:
@@ -300,10 +244,4 @@ def _check_file_size(source: ModelSource, findings: list[Finding]) -> None:
     if abs(source.weights_file_bytes / counted - 1) > _FILE_SIZE_TOLERANCE:
         message = f"the weight files hold {source.weights_file_bytes} bytes, the shapes give {counted}"
         remedy = "if the model is not plain llama-like, keep the difference free"
-        findings.append(_finding("weights.size", "warning", source, message, remedy))
-
-
-def _finding(id_: str, severity: str, source: ModelSource, message: str, remedy: str = "") -> Finding:
-    return Finding.model_validate(
-        {"id": id_, "severity": severity, "message": f"{source.name}: {message}", "remedy": remedy}
-    )
+        findings.append(finding_on("weights.size", "warning", source, message, remedy))

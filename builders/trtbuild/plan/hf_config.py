@@ -65,6 +65,19 @@ def group_size_of(folder: Path) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
+def kv_algo_of(folder: Path) -> str | None:
+    """The type of the KV cache that a folder's quantisation was made for, such as FP8; None for 16 bit.
+
+    TensorRT-LLM and modelopt call it ``kv_cache_quant_algo``. compressed-tensors' ``kv_cache_scheme`` is left
+    out: no target reads it.
+    """
+    for name, key in (("hf_quant_config.json", "quantization"), ("config.json", "quantization")):
+        section = _read_object(folder / name).get(key) if (folder / name).is_file() else None
+        if isinstance(section, dict) and section.get("kv_cache_quant_algo"):
+            return str(section["kv_cache_quant_algo"])
+    return None
+
+
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -23,7 +23,7 @@ def model_items(plan: LlmPlan, target: Target) -> Iterator[LedgerItem]:
     times = f"{plan.instances} × " if plan.instances > 1 else ""
     share = f" of 1 of {plan.tp} GPUs" if plan.tp > 1 else ""
     copies = "rope table, and lm_head again where it is tied: the engine keeps them beside the weights"
-    tower = "vision tower and projector in 16 bit; loaded by the LLM API, left out of a text-only engine"
+    tower = "vision tower and projector in 16 bit, which the LLM API loads"
     said = f"; by {plan.measured_by}" if plan.measured_by is not None else ""
     rows = (
         ("weights", plan.weights_bytes, f"{plan.quant} weights{share}{said}"),
@@ -85,7 +85,11 @@ def gpu_process_items(llms: Sequence[LlmPlan], target: Target, *, has_vision: bo
     engines = sum(llm.instances for llm in llms)
     if target is Target.ENGINE and engines <= 1:
         size = constants.ENGINE_PROCESS_BYTES if engines else constants.SERVER_PROCESS_BYTES
-        why = "one process: CUDA context, libraries and kernels (leader mode)"
+        why = (
+            "one process: CUDA context, libraries and kernels (leader mode)"
+            if engines
+            else "tritonserver's own context, vision models included"
+        )
         yield LedgerItem(item="CUDA context", bytes=size, why=why)
     else:
         graphs = target is Target.LLMAPI
@@ -135,13 +139,7 @@ def host_items(
     if target is Target.LOCAL:
         yield _host("tritonserver", constants.LOCAL_SERVER_HOST_BYTES, "the server process")
     else:
-        yield _host("tritonserver", constants.SERVER_HOST_BYTES, "the server process with CUDA libraries")
-        yield _host("pinned pool", constants.PINNED_POOL_BYTES, "--pinned-memory-pool-byte-size, its default")
-        if llms:
-            largest = max(llms, key=lambda llm: llm.weights_bytes)
-            yield _host(
-                "engine file", largest.weights_bytes, f"page cache while {largest.name} loads", largest.name
-            )
+        yield from _gpu_host_items(llms, target)
     for llm in llms:
         stubs = constants.STUBS_PER_LLM
         yield _host(
@@ -165,6 +163,34 @@ def host_items(
             stubs += sum(network.instances for network in vision.networks)
             calls += sum(network.instances * network_shm(vision, network) for network in vision.networks)
         yield _shm(vision.name, stubs, stubs * shm_bytes + calls)
+
+
+def _gpu_host_items(llms: Sequence[LlmPlan], target: Target) -> Iterator[LedgerItem]:
+    """Server and worker processes, one a rank, and the files that they read while a model loads.
+
+    Leader mode is a tritonserver a GPU; several engines (orchestrator mode) and the LLM API have workers.
+    """
+    ranks = sum(llm.instances * llm.tp for llm in llms)
+    leader = target is Target.ENGINE and sum(llm.instances for llm in llms) <= 1
+    servers = max(ranks, 1) if leader else 1
+    many = f"{servers} server processes, one a GPU (leader mode)"
+    why = "the server process with CUDA libraries" if servers == 1 else many
+    yield _host("tritonserver", servers * constants.SERVER_HOST_BYTES, why)
+    if leader or target is Target.LLMAPI:
+        each = "--pinned-memory-pool-byte-size, its default" + (
+            f", of {servers} servers" if servers > 1 else ""
+        )
+        yield _host("pinned pool", servers * constants.PINNED_POOL_BYTES, each)
+    if not leader:
+        one = constants.TORCH_HOST_BYTES if target is Target.LLMAPI else constants.SERVER_HOST_BYTES
+        why = f"{plural(ranks, 'process', 'es')}, one for each rank of each engine"
+        yield _host("engine workers", ranks * one, why)
+    if llms:
+        largest = max(llms, key=lambda llm: llm.weights_bytes * llm.tp)
+        files = "checkpoint files" if target is Target.LLMAPI else "engine files"
+        of = f" on {largest.tp} ranks" if largest.tp > 1 else ""
+        size = largest.weights_bytes * largest.tp
+        yield _host(files, size, f"page cache while {largest.name} loads{of}", largest.name)
 
 
 def _vision_stages(vision: VisionPlan) -> Iterator[LedgerItem]:

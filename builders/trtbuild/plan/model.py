@@ -78,6 +78,7 @@ class LlmPlan(_Frozen):
     max_concurrency: int  # sequences of max_seq_len that fit the pool at once
     kv_reuse: bool
     chunked_context: bool
+    context_fmha: bool = True  # the compiled flow's fused attention, which both rest on
     max_queue_size: int
     vocab_size: int
     guided: bool = False  # guided decoding is prepared: the engine reads the tokenizer's description

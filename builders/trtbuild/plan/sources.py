@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from trtbuild.catalog.models import ModelRecord, find_model
 from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_gguf, from_hf_config, from_record
-from trtbuild.plan.hf_config import group_size_of
+from trtbuild.plan.hf_config import group_size_of, kv_algo_of
+from trtbuild.plan.model import Finding
 from trtbuild.spec import LlmSpec
 
 _LARGEST_PADDING = 0.02  # of the width; 29,568 to 29,696 is 0.4 %
@@ -45,6 +46,7 @@ class ModelSource:
     weights_format: str | None = None
     weights_file_bytes: int | None = None
     group_size: int | None = None  # of a folder's quantised weights
+    kv_algo: str | None = None  # of the cache that a folder's quantisation was made for, as it says itself
 
 
 def default_name(model: str) -> str:
@@ -109,6 +111,7 @@ def resolve(
         architecture=architecture,
         record=record,
         group_size=None if place is None else group_size_of(place),
+        kv_algo=None if place is None else kv_algo_of(place),
     )
     return _with_weights(found, weights)
 
@@ -176,3 +179,10 @@ def _with_weights(found: ModelSource, weights: WeightsFile | None) -> ModelSourc
     if packaged is not None:
         return replace(found, weights_format=packaged.format, weights_file_bytes=packaged.bytes)
     return found
+
+
+def finding_on(id_: str, severity: str, source: ModelSource, message: str, remedy: str = "") -> Finding:
+    """A finding on one model of the spec; its name is put before the message."""
+    return Finding.model_validate(
+        {"id": id_, "severity": severity, "message": f"{source.name}: {message}", "remedy": remedy}
+    )

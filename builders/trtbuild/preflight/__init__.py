@@ -50,13 +50,16 @@ def check(
     context = Context(plan, spec, known, checkpoints, host)
     rules = LOCAL_RULES if plan.target is Target.LOCAL else RULES
     said = {(finding.id, finding.message.split(":", 1)[0]) for finding in plan.findings}
-    return unreadable + [
+    found = unreadable + [
         finding
         for llm in plan.llms
         for rule in rules
         for finding in rule(Subject(context, llm))
         if (_SAID_BY_PLANNER.get(finding.id, finding.id), llm.name) not in said
     ]
+    # Two rules may come upon the same thing, one of them by trying what the build would do: it is said once.
+    first = {finding.message: finding for finding in reversed((*plan.findings, *found))}
+    return [finding for finding in found if first[finding.message] is finding]
 
 
 def architectures_of(plan: Plan, spec: DeploymentSpec) -> dict[str, Architecture]:

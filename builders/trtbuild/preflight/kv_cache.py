@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trtbuild.plan.kv_choice import FMHA_SM
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject, gib
 from trtbuild.spec import Target
@@ -31,7 +32,10 @@ def check_reuse(subject: Subject) -> Iterator[Finding]:
     )
     if subject.context.plan.target is not Target.ENGINE or not wanted:
         return
-    if llm.kv_dtype == "int8":
+    gpu = subject.context.gpu
+    if gpu is not None and gpu.capability < FMHA_SM:
+        why = f"TensorRT-LLM has no fused attention for SM {gpu.sm} (fmhaRunner.cpp), so it is turned off"
+    elif llm.kv_dtype == "int8":
         why = (
             "trtllm-build turns paged context FMHA off for INT8 KV (builder.py), and the server then asserts"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtbuild.build.flags import converter_path
+from trtbuild.build.flags import converter_path, require_class
 from trtbuild.catalog.formats import find_kv_dtype, format_support, instead
 from trtbuild.catalog.versions import containers
 from trtbuild.errors import BuildError
@@ -74,7 +74,7 @@ def check_kv_dtype(subject: Subject) -> Iterator[Finding]:
 
 
 def check_model(subject: Subject) -> Iterator[Finding]:
-    """TensorRT-LLM has a converter for the model where one is needed."""
+    """TensorRT-LLM has a class for the model, and a converter where one is needed."""
     plan, arch, fmt = subject.context.plan, subject.architecture, subject.format
     if plan.target is not Target.ENGINE or plan.trtllm_version is None:
         return
@@ -86,9 +86,10 @@ def check_model(subject: Subject) -> Iterator[Finding]:
             f"{fmt.name}",
             f"--target llmapi --quant {arch.native_quant}",
         )
-    if fmt.calibrates and subject.checkpoint is None:
-        return  # quantize.py reads the Hugging Face folder itself
     try:
-        converter_path(arch.model_type, plan.trtllm_version, "")
+        if fmt.calibrates and subject.checkpoint is None:
+            require_class(arch.model_type, plan.trtllm_version)  # quantize.py reads the folder itself
+        else:
+            converter_path(arch.model_type, plan.trtllm_version, "")
     except BuildError as error:
         yield subject.finding("format.model", "error", error.message, *error.remedies)
