@@ -337,6 +337,37 @@ def test_any_fixed_batch_is_freed_when_runs_of_every_size_agree() -> None:
         np.testing.assert_allclose(run(found.model, image=pictures[:count])[0], whole[:count], rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("folded", [False, True], ids=["expanded", "folded"])
+def test_a_batch_is_freed_in_shapes_tokens_and_merged_dimensions(batch: int, folded: bool) -> None:
+    pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    token = random.normal(size=(1, 1, 3)).astype(np.float32)
+    nodes = [
+        node("Reshape", ["image", "patches"], ["patched"]),
+        node("Transpose", ["patched"], ["tokens"], perm=[0, 2, 1]),
+        *([] if folded else [node("Expand", ["one", "spread"], ["token"])]),
+        node("Concat", ["token", "tokens"], ["all"], axis=1),
+        node("Reshape", ["all", "merged"], ["rows"]),
+        node("MatMul", ["rows", "weights"], ["mixed"]),
+        node("Reshape", ["mixed", "apart"], ["scores"]),
+        node("ReduceMean", ["scores"], ["logits"], axes=[1], keepdims=0),
+    ]
+    shapes = {"patches": (batch, 3, 256), "merged": (batch * 257, 3), "apart": (batch, 257, 5)}
+    shapes |= {} if folded else {"spread": (batch, 1, 3)}
+    tensors = [tensor(name, np.array(dims, np.int64)) for name, dims in shapes.items()]
+    tensors += [
+        tensor("weights", random.normal(size=(3, 5)).astype(np.float32)),
+        tensor("token", np.repeat(token, batch, axis=0)) if folded else tensor("one", token),
+    ]
+    model = graph(nodes, [("image", FLOAT, [batch, 3, 16, 16])], [("logits", FLOAT, [batch, 5])], tensors)
+    found = read(model)
+    assert found.facts.batch == "rewritten"
+    pictures = random.random((2 * batch, 3, 16, 16), np.float32)
+    halves = [run(model, image=half)[0] for half in np.split(pictures, 2)]
+    np.testing.assert_allclose(run(found.model, image=pictures)[0], np.vstack(halves), rtol=1e-4, atol=1e-6)
+
+
 def test_a_fixed_batch_that_mixes_its_pictures_is_explained() -> None:
     pytest.importorskip("onnxruntime")
     nodes = [node("GlobalAveragePool", ["image"], ["x"]), node("Softmax", ["x"], ["output"], axis=0)]

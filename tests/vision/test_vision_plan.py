@@ -74,6 +74,7 @@ def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
         ),
         ({"out": (21, 640, 640), "aux": (21, 640, 640)}, 640, Task.SEGMENTATION, "", 21),
         ({"last_hidden_state": (197, 768), "pooler_output": (768,)}, 224, Task.EMBEDDING, "", 0),
+        ({"last_hidden_state": (197, 768)}, 224, Task.RAW, "", 0),
         ({"predicted_depth": (640, 640)}, 640, Task.RAW, "", 0),
         ({"depth": (1, 640, 640)}, 640, Task.RAW, "", 0),
         ({"super_resolution": (3, 1280, 1280)}, 640, Task.RAW, "", 0),
@@ -86,6 +87,7 @@ def plan(graph: GraphFacts, *, labels: int = 0, **spec: Any) -> Any:
         ({"output0": (25200, 57)}, 640, Task.RAW, "", 0),
         ({"output0": (5, 8400)}, 640, Task.DETECTION, "yolov8", 1),
         ({"scores": (8732, 81), "boxes": (8732, 4)}, 300, Task.RAW, "", 0),
+        ({"age": (101,), "gender": (2,)}, 64, Task.RAW, "", 0),
         ({"age": (1,), "gender": (2,)}, 64, Task.RAW, "", 0),
         ({"what": (7, 9, 11, 13)}, 640, Task.RAW, "", 0),
     ],
@@ -130,6 +132,11 @@ def test_an_objectness_is_told_by_the_labels() -> None:
     assert plan(facts(rows), labels=16)[0].answer.head == "yolov8"
     asked = PostprocessSpec(head="yolov5")
     assert plan(facts(rows), postprocess=asked)[0].answer.classes == 15
+
+
+def test_independent_scores_are_classes() -> None:
+    found, _ = plan(facts({"output": (14,)}, makers={"output": "Sigmoid"}))
+    assert (found.task, found.answer.activation) == (Task.CLASSIFICATION, "none")
 
 
 @pytest.mark.parametrize("task", ["pose", "obb"])

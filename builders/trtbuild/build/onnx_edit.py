@@ -22,8 +22,10 @@ def with_free_batch(model: Any, picture: str) -> Any:
     """The model with a free batch dimension where a number was written into it.
 
     Inputs and outputs whose first dimension is that number get a free one, and shapes that begin with it and
-    are applied to something that depends on the picture begin with its batch size instead. That is right for
-    graphs that treat each picture alike; whether it was is for a run to prove.
+    are applied to something that depends on the picture begin with its batch size instead; other shapes get a
+    free first dimension where they have none. A constant with a row for each picture that is joined to them,
+    as a class token is, has its first row repeated. That is right for graphs that treat each picture alike;
+    whether it was is for a run to prove.
 
     Args:
         picture: the input whose first dimension is the batch.
@@ -39,6 +41,7 @@ def with_free_batch(model: Any, picture: str) -> Any:
             dims[0].dim_param = "batch"
     del graph.value_info[:]
     constants = _constants(graph)
+    ranks = _ranks_of_batches(graph, constants, fixed)
     depends = {item.name for item in graph.input if item.name not in weights}
     nodes: list[Any] = []
     changed = False
@@ -53,6 +56,17 @@ def with_free_batch(model: Any, picture: str) -> Any:
                 nodes += _after_batch(onnx, name, shape)
                 node.input[place] = name
                 changed = True
+            elif node.op_type == "Reshape" and shape is not None and len(shape) and shape.min() > 0:
+                name = f"{OURS}shape_{len(nodes)}"
+                free = onnx.numpy_helper.from_array(np.array([-1, *shape[1:]], np.int64), name)
+                nodes.append(onnx.helper.make_node("Constant", [], [name], value=free))
+                node.input[place] = name
+        if node.op_type == "Concat" and depends & set(node.input) and _axis(node) != 0:
+            for at, name in enumerate(node.input):
+                if name in ranks and name not in depends:
+                    nodes += _repeated(onnx, name, f"{OURS}row_{len(nodes)}", ranks[name])
+                    node.input[at] = nodes[-1].output[0]
+                    changed = True
         nodes.append(node)
     head = _batch_size(onnx, picture) if changed else []
     _set_nodes(graph, [*head, *nodes])
@@ -202,6 +216,36 @@ def _constants(graph: Any) -> dict[str, Any]:
         for name, tensor in tensors.items()
         if not tensor.external_data and tensor.data_type == onnx.TensorProto.INT64 and sum(tensor.dims) <= 16
     }
+
+
+def _axis(node: Any) -> int:
+    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "axis"), 0)
+
+
+def _ranks_of_batches(graph: Any, constants: Mapping[str, Any], fixed: int) -> dict[str, int]:
+    """Constants and what is expanded to a constant shape, where the first dimension is the batch's: rank."""
+    found = {item.name: list(item.dims) for item in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            found.update(
+                (node.output[0], list(item.t.dims)) for item in node.attribute if item.name == "value"
+            )
+        elif node.op_type == "Expand" and node.input[1] in constants:
+            found[node.output[0]] = constants[node.input[1]].tolist()
+    return {name: len(dims) for name, dims in found.items() if dims and dims[0] == fixed}
+
+
+def _repeated(onnx: Any, source: str, name: str, rank: int) -> list[Any]:
+    """Nodes that repeat a tensor's first row for each picture; the last one's output is ``name``."""
+    zero = onnx.numpy_helper.from_array(np.array([0], np.int64), f"{name}_zero")
+    ones = onnx.numpy_helper.from_array(np.ones(rank - 1, np.int64), f"{name}_ones")
+    return [
+        onnx.helper.make_node("Constant", [], [f"{name}_zero"], value=zero),
+        onnx.helper.make_node("Gather", [source, f"{name}_zero"], [f"{name}_one"], axis=0),
+        onnx.helper.make_node("Constant", [], [f"{name}_ones"], value=ones),
+        onnx.helper.make_node("Concat", [f"{OURS}batch", f"{name}_ones"], [f"{name}_shape"], axis=0),
+        onnx.helper.make_node("Expand", [f"{name}_one", f"{name}_shape"], [name]),
+    ]
 
 
 def _batch_size(onnx: Any, source: str, suffix: str = "") -> list[Any]:

@@ -1,7 +1,7 @@
 """What the plan has to know of an ONNX graph, tried out where onnxruntime is installed.
 
 A batch dimension is only believed when a run of two pictures gave what each gives alone; where the graph runs
-no picture alone, when runs of every smaller number gave what all at once give.
+no picture alone, when runs of smaller numbers gave what all at once give.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _NUMBERS = {
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxruntime 1.18
 # Operators whose outputs have as many entries as the picture has of something.
 _COUNTED = {"NonMaxSuppression", "NonZero", "Unique", "Compress"}
+_MOST_TRIED = 8  # sizes of a batch; of a larger one also its half and its whole
 _TOLERANCE = 1e-3  # of the largest value: kernels differ with the batch size
 
 
@@ -239,7 +240,7 @@ def _session(onnxruntime: Any, file: OnnxFile, model: Any, options: Any) -> Any:
 
 
 def _freed(file: OnnxFile, picture: TensorRow, layout: Layout, side: tuple[int, int] | None) -> OnnxFile:
-    """A graph of a fixed batch above 1 with a free one, after runs of every size up to it.
+    """A graph of a fixed batch above 1 with a free one, after runs of sizes up to it.
 
     Raises:
         ModelSourceError: it cannot be changed, or gives other answers then.
@@ -251,7 +252,7 @@ def _freed(file: OnnxFile, picture: TensorRow, layout: Layout, side: tuple[int, 
     try:
         whole = _Runner(file, file.model, picture, sides, constants, count).run(count)
         one = _Runner(freed, freed.model, picture, sides, constants, count)
-        for size in range(1, count + 1):
+        for size in dict.fromkeys((*range(1, min(count, _MOST_TRIED) + 1), count // 2, count)):
             pairs = zip(file.outputs, one.run(size), whole, strict=True)
             found = found or next((why for pair in pairs if (why := _differs(*pair, size, count))), "")
     except ImportError:

@@ -136,7 +136,8 @@ def _classes(spec: VisionSpec, reading: Reading, labels: int) -> int:
         no_object = spec.postprocess.activation == "softmax" or _has_no_object(reading, labels)
         if not (no_object and reading.head == "detr" and labels == reading.classes - 1):
             nothing = ('in the spec, if its last class is "nothing": postprocess: {activation: softmax}',)
-            own = f"its file names {labels} classes" if spec.labels is None else f"{labels} labels were given"
+            count = f"{labels} class{'es' if labels > 1 else ''}"
+            own = f"its file names {count}" if spec.labels is None else f"{labels} labels were given"
             remedy = "give the labels that it was trained with, one a line, in the order of its outputs"
             raise PlanError(
                 f"{spec.name}: {own}, and the network tells {reading.classes} classes apart ({reading.why})",

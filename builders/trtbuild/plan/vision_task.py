@@ -130,7 +130,8 @@ def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tupl
             "in the spec: postprocess: {head: yolov8} without an objectness, {head: yolov5} with one",
             "--task raw, if they are neither",
         )
-    return found[0] if found else Reading(Task.RAW, every, f"no task is known with the outputs {listed}")
+    says = f"its file says {named!r}, and no such model" if told is not None else "no task"
+    return found[0] if found else Reading(Task.RAW, every, f"{says} is known with the outputs {listed}")
 
 
 def _listed(facts: GraphFacts) -> str:
@@ -236,7 +237,8 @@ def _queries(
         return
     scored = facts.scored.get(flat[0].name, 0) if flat else 0
     alone = len(flat) == 1 and flat[0].dims[-1] > _BOX and (flat[0].dims[-1] != _BOX + 2 or scored == 2)
-    if alone and next(_cells(outputs, facts, size, 0), None) is None and not _covers(flat[0].dims[1:], size):
+    other = alone and (_covers(flat[0].dims[1:], size) or _says(flat[0], *_EMBEDDING_WORDS))
+    if alone and not other and next(_cells(outputs, facts, size, 0), None) is None:
         why = f"it gives {flat[0].dims[1]} boxes with their classes"
         classes = flat[0].dims[-1] - _BOX
         sure = classes > 1 and _are_classes(classes, labels, scored)
@@ -323,11 +325,16 @@ def _vectors(
             return
     row = next((row for row in vectors if _length(row) in (labels, *_IMAGENET)), vectors[0])
     length, maker = _length(row), facts.makers.get(row.name, "")
+    several = len({_length(row) for row in vectors}) > 1 and length != labels
+    if several and not any(_says(row, *_CLASS_WORDS, *_EMBEDDING_WORDS) for row in vectors):
+        why = f"{row.name} gives {length} numbers, and the others are left out"
+        yield Reading(Task.CLASSIFICATION, (row.name,), why, "", length, sure=False)
+        return
     is_named = _says(row, *_EMBEDDING_WORDS) or maker == "LpNormalization"
     if (
         length == labels
         or length in _IMAGENET
-        or maker == "Softmax"
+        or maker in ("Softmax", "Sigmoid", "LogSoftmax")
         or (_says(row, *_CLASS_WORDS) and not is_named)
     ):
         why = f"it gives {length} scores" + (", as many as there are labels" if length == labels else "")
