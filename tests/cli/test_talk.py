@@ -74,7 +74,7 @@ def served(monkeypatch):
                 assert return_errors
                 script.asked.append({"model": model, "images": images})
                 return [
-                    tritonstream.InvalidRequest("no picture")
+                    tritonstream.InvalidRequest(f"m: picture {images.index(image)}: no picture")
                     if image.stem == "bad"
                     else OcrResult(script.lines, picture=image.read_bytes())
                     for image in images
@@ -215,13 +215,13 @@ def test_ocr_reads_a_folder_and_fails_for_what_is_no_picture(served, capsys, fol
     assert run(["ocr", str(folder), *SERVER]) == 1
     captured = capsys.readouterr()
     bad, good = folder / "bad.JPG", folder / "in.png"
-    assert captured.out == f"{bad}:\n  error: no picture\n{good}:\n  Größe 5 €\n  second\n"
-    assert "1 of 2 pictures failed" in captured.err
+    assert captured.out == f"{bad}:\n  error: m: no picture\n{good}:\n  Größe 5 €\n  second\n"
+    assert f"1 of 2 pictures failed; {bad}: m: no picture" in captured.err
     assert run(["ocr", str(good), str(bad), *SERVER, "--json"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert ([line["text"] for line in first["lines"]], second["error"]) == (
         ["Größe 5 €", "second"],
-        "no picture",
+        "m: no picture",
     )
 
 

@@ -32,12 +32,12 @@ def ocr_command(
 ) -> None:
     """Read the text of PICTURES (files or folders; JPEG, PNG, WebP), line by line in reading order."""
     files = picture_files(pictures, draw)
-    failed: list[Exception] = []
+    failed: list[tuple[Path, Exception]] = []
     with connect(repo, url) as server:
         read = partial(server.client.ocr, server.model(model, "vision", task="ocr"), return_errors=True)
         for picture, result in seen(read, files):
             if isinstance(result, Exception):
-                failed.append(result)
+                failed.append((picture, result))
             elif draw is not None:
                 save_drawing(result, draw)
             _show(picture, result, as_json=as_json, several=len(files) > 1)

@@ -10,7 +10,7 @@ import click
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 # In a folder; a file that is named is sent whatever its ending.
-_ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
+_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def pictures_argument(command: _Command) -> _Command:

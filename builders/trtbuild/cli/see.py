@@ -46,7 +46,7 @@ def see_command(
 ) -> None:
     """Classify, detect, segment, embed or read PICTURES (files or folders), by what the model can do."""
     files = picture_files(pictures, draw)
-    failed: list[Exception] = []
+    failed: list[tuple[Path, Exception]] = []
     rows: list[dict[str, Any]] = []
     with connect(repo, url) as server:
         look_at = partial(look, server.client, server.model(model, "vision"))
@@ -56,7 +56,7 @@ def see_command(
             else:
                 _show(picture, result, as_json=as_json, several=len(files) > 1)
             if isinstance(result, Exception):
-                failed.append(result)
+                failed.append((picture, result))
             elif draw is not None:
                 save_drawing(result, draw)
     if coco:
@@ -65,10 +65,15 @@ def see_command(
 
 
 def seen(look_at: Callable[[list[Path]], list[Any]], files: list[Path]) -> Iterator[tuple[Path, Any]]:
-    """Pictures and their results in order, a few at a time: a folder's need not fit into memory at once."""
+    """Pictures and their results in order, a few at a time: a folder's need not fit into memory at once.
+
+    Errors are without the numbers that the client gives pictures: here they have names.
+    """
     for first in range(0, len(files), _AT_ONCE):
         some = files[first : first + _AT_ONCE]
-        yield from zip(some, look_at(some), strict=True)
+        for number, (file, result) in enumerate(zip(some, look_at(some), strict=True)):
+            failed = isinstance(result, Exception)
+            yield file, ServeError(str(result).replace(f"picture {number}: ", "", 1)) if failed else result
 
 
 def look(client: Client, model: str, pictures: list[Path]) -> list[Any]:
@@ -110,13 +115,14 @@ def save_drawing(result: Any, target: Path) -> None:
         raise ServeError(f"{target}: {error}", "end the name in .png or .jpg") from error
 
 
-def refuse_failed(failed: list[Exception], count: int) -> None:
+def refuse_failed(failed: list[tuple[Path, Exception]], count: int) -> None:
     """Raises:
     ServeError: where any of ``count`` pictures failed.
     """
     if failed:
-        what = str(failed[0]) if count == 1 else f"{len(failed)} of {count} pictures failed: {failed[0]}"
-        raise ServeError(what)
+        path, error = failed[0]
+        where = "" if count == 1 else f"{len(failed)} of {count} pictures failed; {path}: "
+        raise ServeError(f"{where}{error}")
 
 
 def _show(picture: Path, result: Any, *, as_json: bool, several: bool) -> None:
