@@ -36,7 +36,8 @@ def test_reads_every_key(write, tmp_path):
         write(
             "target: engine\ngpu: l4\ncontainer: 25.10\n"
             "models:\n  - {model: qwen-7b, name: chat, quant: awq, kv_dtype: fp8, tp: 2, instances: 3,\n"
-            "     max_input_tokens: 1500, max_output_tokens: 300, concurrency: 32, kv_tokens: 65536,\n"
+            "     max_input_tokens: 1500, max_output_tokens: 300, concurrency: 32, max_batch_size: 48,\n"
+            "     kv_tokens: 65536,\n"
             "     calibrate: true, calibration: own.jsonl, calibration_field: say, calibration_samples: 64,\n"
             "     calibration_tokens: 256, on_cpu: true, revision: v1.0, loras: {french: fr}, guided: true,\n"
             "     max_num_tokens: 1024, ttft_ms: 800, usual_input_tokens: 400, usual_output_tokens: 100,\n"
@@ -48,7 +49,7 @@ def test_reads_every_key(write, tmp_path):
     assert spec.container == "25.10"  # YAML's own rules would make it the number 25.1
     assert spec.models[0].model_dump(exclude={"weights", "model"}) == {
         "name": "chat", "quant": "awq", "kv_dtype": "fp8", "tp": 2, "instances": 3,
-        "max_input_tokens": 1500, "max_output_tokens": 300, "concurrency": 32,
+        "max_input_tokens": 1500, "max_output_tokens": 300, "concurrency": 32, "max_batch_size": 48,
         "kv_tokens": 65536, "calibrate": True, "calibration": tmp_path / "own.jsonl",
         "calibration_field": "say", "calibration_samples": 64, "calibration_tokens": 256, "on_cpu": True,
         "revision": "v1.0", "loras": {"french": tmp_path / "fr"}, "guided": True, "measured": None,
@@ -186,3 +187,8 @@ def test_any_text_gives_a_spec_or_a_spec_error(tmp_path_factory, text):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SpecError):
         load_spec(path)
+
+
+def test_fewer_slots_than_requests_at_once_are_refused(write):
+    with pytest.raises(SpecError, match="max_batch_size 8 is less than concurrency 16"):
+        load_spec(write("models:\n  - {model: qwen-7b, concurrency: 16, max_batch_size: 8}\n"))

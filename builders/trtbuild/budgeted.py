@@ -71,7 +71,7 @@ def _limited(llm: LlmSpec, row: LlmPlan, plan: Plan) -> tuple[LlmSpec, str]:
     budget = Budget(llm.ttft_ms / 1e3, _PERCENTILE)
     choice = best_limits(
         system, mix, budget,
-        most_batch=llm.concurrency or max(1, row.max_concurrency),
+        most_batch=llm.concurrency or max(1, min(row.max_concurrency, llm.max_batch_size or 4096)),
         most_tokens=llm.max_num_tokens or _LARGEST_STEP_TOKENS,
         requests=_REQUESTS,
     )  # fmt: skip

@@ -90,7 +90,6 @@ class Deployment:
                 f"a step of {batch:g} sequences takes {decode_s * 1e3:.1f} ms, of which reading "
                 f"{cached:,.0f} cached tokens is {cost.kv_token_s * cached * 1e3:.1f} ms and overhead "
                 f"{overhead_s * 1e3:.1f} ms",
-                *self.notes,
             )
         )
 
@@ -115,9 +114,7 @@ def deployment(
     prepared = prepare(spec)
     plan = prepared.plan
     if plan.errors or not plan.fits:
-        raise PlanError(
-            "what does not fit cannot be simulated", "`trtbuild plan` with the same options says why"
-        )
+        raise PlanError(*_why_not(plan))
     if record is not None:
         return _on_run(plan, plan.llms[-1], record, policy, prepared.notes)
     gpu = planned_gpu(plan)
@@ -138,6 +135,19 @@ def deployment(
     )
     notes = (evidence(llm=llm, gpu=gpu, constants=constants), *prepared.notes)
     return Deployment(plan, llm, system, notes)
+
+
+def _why_not(plan: Plan) -> tuple[str, ...]:
+    """The first error of a plan that cannot be simulated, and every single change that helps."""
+    errors = [finding for finding in plan.findings if finding.severity == "error"]
+    helps = [
+        f"{finding.remedy} ({finding.message})"
+        for finding in plan.findings
+        if finding.id.startswith("memory.") and finding.remedy
+    ]
+    slots = ["--max-batch-size N instead of --concurrency N: slots that share what room there is"]
+    why = errors[0].message if errors else "it does not fit"
+    return (f"what does not fit cannot be simulated: {why}", *helps, *(slots if not plan.fits else []))
 
 
 def ttft_alone_s(found: Deployment, prompt_tokens: float, reused_tokens: float) -> float:

@@ -100,6 +100,13 @@ class LlmSpec(_Frozen):
     concurrency: int | None = Field(
         default=None, ge=1, le=4096, description="requests at once; default: planned"
     )
+    max_batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="batch slots, more than concurrency for shorter requests, which wait or are paused where "
+        "the KV pool is full; default: concurrency",
+    )
     kv_tokens: int | None = Field(
         default=None, ge=1, description="KV pool of one instance in tokens; default: planned"
     )
@@ -150,6 +157,15 @@ class LlmSpec(_Frozen):
     measured: MeasuredSpec | None = Field(
         default=None, description="what a log says instead of the plan's estimates"
     )
+
+    @model_validator(mode="after")
+    def _slots_for_all(self) -> LlmSpec:
+        if (self.max_batch_size or 4096) < (self.concurrency or 1):
+            raise ValueError(
+                f"max_batch_size {self.max_batch_size} is less than concurrency {self.concurrency}: requests "
+                "at once need a slot each"
+            )
+        return self
 
 
 class Task(str, Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,44 @@ def test_runs_that_are_not_there_or_not_whole(
     other.put(record)
     assert run(["simulate", "--from-run", "few", "--runs", str(other.path)]) == 1
     assert "is server died: nothing is calibrated on a part of a run" in capsys.readouterr().err
+
+
+B200 = [
+    *("simulate", "--model", "llama-3.3-70b", "--quant", "nvfp4", "--gpu", "b200", "--spread", "0"),
+    *("--isl", "1000", "--osl", "1000", "--max-input", "1000", "--max-output", "1000", "--requests", "2000"),
+]
+
+
+def test_what_does_not_fit_is_named_with_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*B200, "--users", "256", "--concurrency", "256"]) == 1
+    said = capsys.readouterr().err
+    assert "GiB too little" in said
+    largest = int(re.search(r"--concurrency (\d+) ", said)[1])  # type: ignore[index]
+    assert run([*B200, "--users", "8", "--concurrency", str(largest), "--json"]) == 0
+    assert run([*B200, "--users", "8", "--concurrency", str(largest + 1), "--json"]) == 1
+
+
+def test_more_slots_than_the_pool_carries_are_simulated_and_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*options: str) -> tuple[float, str]:
+        assert run([*B200, *options, "--json"]) == 0
+        (level,) = json.loads(capsys.readouterr().out)["levels"]
+        assert run([*B200, *options]) == 0
+        return level["mean_batch"], " ".join("".join(capsys.readouterr()).split())
+
+    batch, text = said("--users", "256", "--max-batch-size", "256")
+    assert 140 < batch < 200
+    assert "the KV pool limits" in text
+    assert "the batch has 256 places" in text
+    batch, text = said("--users", "64", "--concurrency", "32")
+    assert batch <= 32
+    assert "nearly all 32 places of the batch are taken" in text
+    assert "--concurrency" in text
+    assert "limits" not in said("--users", "8", "--concurrency", "32")[1]
+
+
+def test_explain_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*L4, "--rate", "1", "--explain"]) == 0
+    captured = capsys.readouterr()
+    lines = [line for line in (captured.out + captured.err).splitlines() if line.strip()]
+    assert len(lines) == len(set(lines))
+    assert sum("published figure" in line for line in lines) == 1

@@ -355,3 +355,23 @@ def test_pictures_that_come_later_leave_the_steps_and_say_so() -> None:
     (told,) = (finding for finding in later.findings if finding.id == "vision.steps")
     assert "steps of up to 2048 tokens" in told.message
     assert "max_num_tokens: 528" in told.remedy
+
+
+def test_more_batch_slots_than_the_pool_carries() -> None:
+    """The pool takes what is left, and the plan says how many whole sequences that is."""
+    asked = {"model": "qwen-7b", "quant": "awq", "max_input_tokens": 1500, "max_output_tokens": 500}
+    few = plan_for(LlmSpec(**asked))
+    many = plan_for(LlmSpec(**asked, max_batch_size=512))
+    (row,) = many.llms
+    assert many.fits
+    assert row.max_batch_size == 512
+    assert 32 <= row.max_concurrency < 512
+    assert row.buffer_bytes > few.llms[0].buffer_bytes  # 512 slots are paid for
+    (found,) = [finding for finding in many.findings if finding.id == "kv.slots"]
+    assert f"carries {row.max_concurrency} sequences" in found.message
+    assert not [finding for finding in few.findings if finding.id == "kv.slots"]
+    named = plan_for(LlmSpec(**asked, concurrency=8, max_batch_size=64))
+    assert (named.llms[0].max_batch_size, named.llms[0].max_queue_size) == (64, 512)
+    assert named.llms[0].max_concurrency >= 8
+    assert f"  {named.llms[0].max_concurrency} at once" in explain(named)
+    assert "  512 at once" not in explain(many)

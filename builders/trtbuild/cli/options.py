@@ -25,6 +25,7 @@ _MODEL_FLAGS = {
     "max_input": "max_input_tokens",
     "max_output": "max_output_tokens",
     "concurrency": "concurrency",
+    "max_batch_size": "max_batch_size",
     "ttft_ms": "ttft_ms",
     "usual_input": "usual_input_tokens",
     "usual_output": "usual_output_tokens",
@@ -196,6 +197,12 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             type=click.IntRange(1, 4096),
             metavar="N",
             help="Requests at once; default: planned.",
+        ),
+        _option(
+            "--max-batch-size",
+            type=click.IntRange(1, 4096),
+            metavar="N",
+            help="Batch slots; beyond --concurrency they share the KV pool.",
         ),
         _option(
             "--ttft-ms",

@@ -148,9 +148,10 @@ def simulate_command(
     if as_json:
         print_json(data)
         return
-    from trtbuild.cli.simulate_view import print_answer, print_forecasts
+    from trtbuild.cli.simulate_view import print_answer, print_forecasts, print_limits
 
     print_forecasts(rows, [row.get("cost_per_million_tokens") for row in data["levels"]])
+    print_limits(rows if load_file is None else rows[:-1], system.limits, mix)
     print_answer(answer)
     for text in found.notes:
         note(text)

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trtbuild.plan.latency.forecast import Figure, Forecast
-    from trtbuild.plan.latency.mix import Level
+    from trtbuild.plan.latency.mix import Level, Mix
+    from trtbuild.plan.latency.replica import Limits
+
+_FULL = 0.9  # share of what the plan carries at once
 
 
 def print_forecasts(rows: Sequence[Forecast], costs: Sequence[float | None]) -> None:
@@ -41,6 +44,28 @@ def print_forecasts(rows: Sequence[Forecast], costs: Sequence[float | None]) -> 
                 f"{_level(row.level)}: a picture takes {latency[50] * 1e3:.0f} ms, "
                 f"P95 {latency[95] * 1e3:.0f} ms"
             )
+
+
+def print_limits(rows: Sequence[Forecast], limits: Limits, mix: Mix) -> None:
+    """Where the plan and not the GPU limits: every place of the batch taken, or no room in the pool."""
+    reserved = mix.limit or mix.osl.mean if limits.policy == "GUARANTEED_NO_EVICT" else mix.osl.mean
+    carried = limits.kv_tokens / (mix.isl.mean + reserved)
+    places = min(float(limits.max_batch_size), carried)
+    full = [_level(row.level) for row in rows if row.mean_batch >= _FULL * places]
+    if not full:
+        return
+    if carried < limits.max_batch_size:
+        note(
+            f"at {', '.join(full)} the KV pool limits: its {limits.kv_tokens:,} tokens carry {carried:.0f} "
+            f"such requests, and the batch has {limits.max_batch_size} places; --kv-dtype fp8, narrower "
+            "weights or a larger GPU make room"
+        )
+    else:
+        note(
+            f"at {', '.join(full)} the plan limits: nearly all {limits.max_batch_size} places of the batch "
+            "are taken, and more requests wait; a larger --concurrency (or --max-batch-size) carries more, "
+            "at a higher TPOT"
+        )
 
 
 def print_answer(answer: dict[str, Any]) -> None:

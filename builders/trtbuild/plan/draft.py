@@ -49,7 +49,8 @@ class Draft:
     dtype: str
     tp: int
     instances: int
-    concurrency: int | None  # as asked; None: planned
+    concurrency: int | None  # sequences of the full length that the pool carries, as asked; None: planned
+    slots: int | None  # batch slots, as asked; None: as many as concurrency
     pool_tokens: int | None  # as asked; None: planned
     step_tokens: int | None  # as asked; None: planned
     max_input_tokens: int
@@ -84,6 +85,10 @@ class Draft:
     def sequence_tokens(self) -> int:
         """Pool tokens of one sequence of the full length."""
         return whole_blocks(tokens=self.max_seq_len, tokens_per_block=self.tokens_per_block)
+
+    def batch(self, concurrency: int) -> int:
+        """Batch slots: at least one for each sequence that the pool carries for sure."""
+        return max(concurrency, self.slots or 0)
 
     def max_num_tokens(self, concurrency: int) -> int:
         """Tokens of one step: as asked or a chunk; one a sequence at least, and whole prompts if uncut."""
@@ -156,12 +161,13 @@ class Draft:
 
     def fixed_bytes(self, concurrency: int) -> int:
         """All instances without their KV pools."""
+        batch = self.batch(concurrency)
         one = (
             self.weights_bytes
             + self.engine_copy_bytes
             + self.vision_tower_bytes
-            + self.activation_bytes(concurrency)
-            + self.buffer_bytes(concurrency)
+            + self.activation_bytes(batch)
+            + self.buffer_bytes(batch)
         )
         return self.instances * one
 
@@ -173,6 +179,7 @@ class Draft:
     def planned(self, *, concurrency: int, kv_tokens: int, reserve_bytes: int) -> LlmPlan:
         """The finished row of the plan."""
         kv_bytes = kv_tokens * self.kv_bytes_per_token
+        batch = self.batch(concurrency)
         return LlmPlan(
             name=self.name,
             source=self.source,
@@ -185,8 +192,8 @@ class Draft:
             weights_bytes=self.weights_bytes,
             engine_copy_bytes=self.engine_copy_bytes,
             vision_tower_bytes=self.vision_tower_bytes,
-            activation_bytes=self.activation_bytes(concurrency),
-            buffer_bytes=self.buffer_bytes(concurrency),
+            activation_bytes=self.activation_bytes(batch),
+            buffer_bytes=self.buffer_bytes(batch),
             kv_bytes_per_token=self.kv_bytes_per_token,
             tokens_per_block=self.tokens_per_block,
             kv_tokens=kv_tokens,
@@ -196,8 +203,8 @@ class Draft:
                 kv_bytes=min(kv_bytes, _DEVICE_PER_RESERVE * reserve_bytes),
                 reserve_bytes=reserve_bytes,
             ),
-            max_batch_size=concurrency,
-            max_num_tokens=self.max_num_tokens(concurrency),
+            max_batch_size=batch,
+            max_num_tokens=self.max_num_tokens(batch),
             max_seq_len=self.max_seq_len,
             max_input_tokens=self.max_input_tokens,
             max_output_tokens=self.max_output_tokens,
@@ -209,7 +216,7 @@ class Draft:
             kv_reuse=self.kv_reuse,
             chunked_context=self.chunked_context,
             context_fmha=self.context_fmha,
-            max_queue_size=concurrency * QUEUE_PER_SLOT,
+            max_queue_size=batch * QUEUE_PER_SLOT,
             vocab_size=self.architecture.vocab,
             guided=self.guided,
             measured_by=self.measured.source if self.measured is not None else None,

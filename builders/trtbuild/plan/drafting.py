@@ -80,6 +80,7 @@ def make_draft(
         tp=spec.tp,
         instances=spec.instances,
         concurrency=spec.concurrency,
+        slots=spec.max_batch_size,
         pool_tokens=spec.kv_tokens,
         step_tokens=spec.max_num_tokens,
         max_input_tokens=max_input,

@@ -57,9 +57,10 @@ def _llm(llm: LlmPlan, plan: Plan) -> Iterator[str]:
         f"  one sequence: {llm.max_input_tokens} in + {llm.max_output_tokens} out = {llm.max_seq_len} tokens "
         f"= {blocks} blocks of {block} = {_gib(sequence_bytes)}"
     )
-    needed = llm.max_batch_size * blocks * block
+    slots = min(llm.max_batch_size, max(1, llm.max_concurrency))
+    needed = slots * blocks * block
     yield (
-        f"  {llm.max_batch_size} at once: {needed:,} tokens = {_gib(needed * llm.kv_bytes_per_token)} of KV"
+        f"  {slots} at once: {needed:,} tokens = {_gib(needed * llm.kv_bytes_per_token)} of KV"
         + ("" if llm.instances == 1 else ", for each instance")
     )
     if llm.kv_tokens > needed:

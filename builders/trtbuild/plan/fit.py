@@ -1,7 +1,8 @@
 """How several language models share the room that is left for them.
 
 1. Concurrency, and a pool, that were asked for are given. The models that asked for no concurrency get the
-   same number, the largest up to `DEFAULT_CONCURRENCY` with which everything fits.
+   same number, the largest up to `DEFAULT_CONCURRENCY` with which everything fits; up to its batch slots
+   where a model asked for those.
 2. What is left goes to the pools in proportion to what they hold already, up to twice that: the second half
    keeps prefixes of ended requests. A model without KV reuse gains nothing from it and gets none; on a CPU
    the pool stays at what the sequences need, since it is taken from everybody's RAM.
@@ -59,7 +60,7 @@ def _taken(drafts: Sequence[Draft], concurrency: Sequence[int]) -> int:
 
 def _common_concurrency(drafts: Sequence[Draft], room_bytes: int) -> int:
     """The largest number that fits for all that asked for none, by halving; 1 if not even that fits."""
-    low, high = 1, DEFAULT_CONCURRENCY
+    low, high = 1, max((draft.slots or DEFAULT_CONCURRENCY for draft in drafts), default=1)
     while low < high:
         middle = (low + high + 1) // 2
         if _taken(drafts, [_concurrency(draft, middle) for draft in drafts]) <= room_bytes:
@@ -71,7 +72,9 @@ def _common_concurrency(drafts: Sequence[Draft], room_bytes: int) -> int:
 
 def _concurrency(draft: Draft, common: int) -> int:
     """What was asked for, else the common number as far as the pool that was asked for carries it."""
-    return draft.concurrency or min(common, draft.most_sequences or common)
+    return draft.concurrency or min(
+        common, draft.slots or DEFAULT_CONCURRENCY, draft.most_sequences or common
+    )
 
 
 def _extra(drafts: Sequence[Draft], needs: Sequence[int], left_bytes: int) -> list[int]:

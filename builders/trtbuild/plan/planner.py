@@ -136,6 +136,7 @@ def _plan(
         draft.planned(concurrency=part.concurrency, kv_tokens=part.kv_tokens, reserve_bytes=reserve)
         for draft, part in zip(drafts, share(drafts, room_bytes=room_bytes), strict=True)
     ]
+    findings += _more_slots(spec, planned)
     others, host = _other_items([*kept, *visions], planned, target, memory_bytes, shm_bytes)
     ledger = [item for llm in planned for item in model_items(llm, target)] + others
     free_bytes = memory_bytes - sum(item.bytes for item in ledger)
@@ -205,6 +206,22 @@ def _long_steps(kept: Sequence[LlmPlan | VisionPlan]) -> list[Finding]:
         if isinstance(llm, LlmPlan) and llm.chunked_context
         for small in [CHUNK_TOKENS_BESIDE_VISION + llm.max_batch_size]
         if llm.max_num_tokens > small
+    ]
+
+
+def _more_slots(spec: DeploymentSpec, planned: Sequence[LlmPlan]) -> list[Finding]:
+    """What it means that a batch has more slots than the pool carries sequences."""
+    return [
+        Finding(
+            id="kv.slots",
+            severity="info",
+            message=f"{row.name}: {row.max_batch_size} batch slots share a KV pool of {row.kv_tokens:,} "
+            f"tokens, which carries {row.max_concurrency} sequences of the full length: beyond that requests "
+            "wait for room (GUARANTEED_NO_EVICT) or are paused and computed anew (MAX_UTILIZATION)",
+            remedy=f"--max-batch-size {max(1, row.max_concurrency)} promises every slot its whole length",
+        )
+        for llm, row in zip(spec.models, planned, strict=True)
+        if llm.max_batch_size is not None and row.max_batch_size > row.max_concurrency
     ]
 
 

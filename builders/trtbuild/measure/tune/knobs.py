@@ -60,7 +60,10 @@ def _llm_knobs(plan: LlmPlan) -> list[Knob]:
 
     def knob(what: str, field: str, values: Sequence[Any], begin: Any, scale: Any = None) -> Knob:
         def put(spec: DeploymentSpec, value: Any) -> DeploymentSpec:
-            return _with_llm(spec, name, **{field: value if scale is None else scale(value)})
+            changes = {field: value if scale is None else scale(value)}
+            if field == "concurrency":
+                changes["max_batch_size"] = None  # as many slots
+            return _with_llm(spec, name, **changes)
 
         return Knob(f"{name}.{what}", _with(values, begin), begin, put)
 
