@@ -187,6 +187,29 @@ def test_a_model_without_a_converter_names_the_other_target() -> None:
     assert "llmapi" in found["format.model"].remedy
 
 
+@pytest.mark.parametrize(
+    ("source", "container", "words", "remedy"),
+    [  # NVIDIA's pages "Supported Models" of 1.0.0 and 1.2.1
+        ("google/gemma-2-9b-it", "26.07", "no Gemma2ForCausalLM in TensorRT-LLM 1.2.1", "--target engine"),
+        ("tiiuae/falcon-7b", "26.07", "no FalconForCausalLM", "--target engine"),
+        ("microsoft/phi-4", "25.10", "no Phi3ForCausalLM in TensorRT-LLM 1.0.0", "container 25.12"),
+        ("microsoft/phi-4", "26.07", None, ""),
+        ("google/gemma-3-4b-it", "25.10", None, ""),
+        ("Qwen/Qwen2.5-7B-Instruct", "25.10", None, ""),
+    ],
+)
+def test_a_model_that_the_llm_api_does_not_load_is_refused_before_it_is_fetched(
+    source: str, container: str, words: str | None, remedy: str
+) -> None:
+    llm = llm_plan("m", source=source, quant="bf16", dtype="bfloat16")
+    found = check(llm, container=container, target=Target.LLMAPI)
+    if words is None:
+        assert "format.model" not in found
+    else:
+        assert words in found["format.model"].message
+        assert remedy in found["format.model"].remedy
+
+
 def test_fp8_keys_and_values_of_a_model_with_biases_are_refused() -> None:
     found = check(llm_plan(quant="fp8", kv_dtype="fp8"))["kv.bias"]
     assert found.severity == "error"

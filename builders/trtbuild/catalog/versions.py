@@ -251,6 +251,19 @@ def _check_known(version: str) -> None:
         )
 
 
+@lru_cache(maxsize=1)
+def _llmapi_classes() -> dict[str, str]:
+    table: dict[str, list[str]] = read_data("llmapi_models.yaml")["classes"]
+    return {name: version for version, names in table.items() for name in names}
+
+
+def llmapi_since(hf_class: str) -> str | None:
+    """The first version of TensorRT-LLM whose LLM API (PyTorch flow) loads a class of config.json's
+    ``architectures``; None: none that is known.
+    """
+    return _llmapi_classes().get(hf_class)
+
+
 def newest_interface() -> str:
     """The newest version of the table; the local target serves it."""
     return containers()[0].interface

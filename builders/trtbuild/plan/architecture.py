@@ -87,6 +87,7 @@ class Architecture:
     native_quant: str | None = None  # format in which the checkpoint is published
     vision_params: int = 0  # vision tower and projector, which text-only engines leave out
     assumption: str = ""  # what was assumed of a family that is not known by name
+    hf_class: str = "unknown"  # first of config.json's architectures
 
     def linears(self) -> Iterator[Linear]:
         """Every kind of linear layer, attention first; lm_head last, also where it is tied."""
@@ -218,6 +219,7 @@ def from_shape(shape: ModelShape) -> Architecture:
         moe=shape.moe,
         mla=shape.mla,
         native_quant=shape.native_quant,
+        hf_class=shape.class_,
     )
 
 

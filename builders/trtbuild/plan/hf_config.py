@@ -122,6 +122,7 @@ def _text_tower(config: Config, text: Config, model_type: str) -> Architecture:
             inner[key] = config[key]
     inner.setdefault("tie_word_embeddings", config.get("tie_word_embeddings", model_type.startswith("gemma")))
     inner["model_type"] = inner.get("model_type") or model_type
+    inner["architectures"] = config.get("architectures")  # what is loaded is the whole model
     architecture = parse_hf_config(inner)
     note = f"config.json is of a multimodal model ({model_type}); only its text tower is planned"
     return replace(architecture, assumption="; ".join(filter(None, (architecture.assumption, note))))

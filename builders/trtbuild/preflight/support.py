@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trtbuild.build.flags import converter_path, require_class
 from trtbuild.catalog.formats import find_kv_dtype, format_support, instead
-from trtbuild.catalog.versions import containers
+from trtbuild.catalog.versions import containers, llmapi_since, version_key
 from trtbuild.errors import BuildError
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject
@@ -76,7 +76,10 @@ def check_kv_dtype(subject: Subject) -> Iterator[Finding]:
 def check_model(subject: Subject) -> Iterator[Finding]:
     """TensorRT-LLM has a class for the model, and a converter where one is needed."""
     plan, arch, fmt = subject.context.plan, subject.architecture, subject.format
-    if plan.target is not Target.ENGINE or plan.trtllm_version is None:
+    if plan.trtllm_version is None:
+        return
+    if plan.target is Target.LLMAPI:
+        yield from _check_class(subject, plan.trtllm_version)
         return
     if arch.native_quant is not None and arch.native_quant != fmt.name:
         yield subject.finding(
@@ -93,3 +96,27 @@ def check_model(subject: Subject) -> Iterator[Finding]:
             converter_path(arch.model_type, plan.trtllm_version, "")
     except BuildError as error:
         yield subject.finding("format.model", "error", error.message, *error.remedies)
+
+
+def _check_class(subject: Subject, version: str) -> Iterator[Finding]:
+    """What the LLM API does not know it refuses only when the weights are loaded."""
+    name = subject.architecture.hf_class
+    since = llmapi_since(name)
+    if since is not None and version_key(since) <= version_key(version):
+        return
+    remedies = []
+    if since is not None:
+        fits = next(row for row in reversed(containers()) if version_key(row.trtllm) >= version_key(since))
+        remedies.append(f"container {fits.release} (TensorRT-LLM {fits.trtllm}) or newer")
+    try:
+        converter_path(subject.architecture.model_type, version, "")
+        remedies.append("--target engine, whose converter takes it")
+    except BuildError:
+        remedies.append("another model" if since is None else "another target")
+    known = "config.json names no architectures" if name == "unknown" else f"the LLM API has no {name}"
+    yield subject.finding(
+        "format.model",
+        "error",
+        f"{known} in TensorRT-LLM {version}: loading ends with 'Unknown architecture'",
+        *remedies,
+    )
