@@ -144,6 +144,10 @@ def test_a_task_that_the_file_names_and_nobody_knows_is_raw(task: str) -> None:
     found, findings = plan(facts({"output0": (56, 8400)}, metadata={"task": task}))
     assert found.task is Task.RAW
     assert any(f"for '{task}'" in finding.message for finding in findings)
+    with pytest.raises(
+        PlanError, match=f"detection was asked for, and its file says that it is for '{task}'"
+    ):
+        plan(facts({"output0": (56, 8400)}, metadata={"task": task}), task="detection")
 
 
 def test_more_than_shapes_tells_what_is_behind_a_box() -> None:
@@ -191,6 +195,8 @@ def test_detrs_last_class_is_nothing() -> None:
 
 def test_end_to_end_boxes_are_of_a_letterbox() -> None:
     assert plan(facts({"output0": (300, 6)}))[0].picture.fit == "letterbox"
+    # RT-DETR is trained on stretched squares, Ultralytics' too (models/rtdetr/predict.py: scale_fill).
+    assert plan(facts({"output0": (300, 84)}, metadata={"task": "detect"}))[0].picture.fit == "stretch"
 
 
 def test_a_free_size_is_that_of_the_task_that_was_found() -> None:

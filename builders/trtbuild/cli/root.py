@@ -35,7 +35,7 @@ COMMANDS = {
     "ask": ("ask", "Ask a served model one question and stream the answer."),
     "chat": ("chat", "Talk with a served model."),
     "see": ("see", "Classify, detect, segment, embed or read pictures."),
-    "ocr": ("ocr", "Read the text of a picture."),
+    "ocr": ("ocr", "Read the text of pictures."),
     "prefix": ("prefix", "Find what keeps a log of prompts from sharing its prefix."),
     "bench": ("bench", "Put load on a server, and record what it does."),
     "runs": ("runs", "List the runs that were recorded, or show one."),

@@ -95,8 +95,15 @@ def read_outputs(spec: VisionSpec, facts: GraphFacts, *, labels: int, size: tupl
         return Reading(Task.RAW, every, "you asked for it")
     named = facts.metadata.get("task", "")  # Ultralytics
     told = spec.task or _TASKS.get(named)
-    if told is None and named in _OTHER_TASKS:
-        return Reading(Task.RAW, every, f"its file says that it is for {named!r}, which is not known here")
+    if named in _OTHER_TASKS and spec.labels is None:
+        other = f"its file says that it is for {named!r}, which is not known here"
+        if told is None:
+            return Reading(Task.RAW, every, other)
+        raise PlanError(
+            f"{spec.name}: {told.value} was asked for, and {other}",
+            "--task raw serves its outputs as they are",
+            "--labels FILE, if its file is wrong: what follows each box is then scores of so many classes",
+        )
     found = [reading for reading in _readings(spec, facts, labels, size) if told in (None, reading.task)]
     if spec.postprocess.head is not None:
         found = [reading for reading in found if reading.head == spec.postprocess.head]
