@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from trtbuild.cli import run
+from trtbuild.cli.options import Number
 from trtbuild.cli.root import COMMANDS, root
 
 HEAVY = (
@@ -162,3 +164,39 @@ def test_a_folder_that_cannot_be_written_is_an_expected_failure(monkeypatch, cap
     monkeypatch.setattr(root, "invoke", denied)
     assert run(["models"]) == 1
     assert capsys.readouterr().err == "error: /x/y: Permission denied\n"
+
+
+def _options(command, path=()):
+    """Every option of a command and of those below it, with the words that lead there."""
+    context = click.Context(command)
+    for param in command.get_params(context):
+        if isinstance(param, click.Option):
+            yield path, param
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from _options(command.get_command(context, name), (*path, name))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+def test_no_option_takes_what_is_no_number(value, capsys):
+    numbers = [
+        (path, option)
+        for path, option in _options(root)
+        if isinstance(option.type, click.types.FloatParamType)
+    ]
+    assert len(numbers) > 15
+    for path, option in numbers:
+        assert run([*path, f"{option.opts[0]}={value}"]) == 2, (path, option.opts)
+        said = capsys.readouterr().err
+        assert option.opts[0] in said
+        assert "Traceback" not in said
+
+
+def test_every_number_has_a_bound_or_a_type_that_knows_what_is_finite():
+    """click's own FLOAT takes nan and inf, which no measure, price or rate is."""
+    loose = [
+        (path, option.opts[0])
+        for path, option in _options(root)
+        if isinstance(option.type, click.types.FloatParamType) and not isinstance(option.type, Number)
+    ]
+    assert loose == []

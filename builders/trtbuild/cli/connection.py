@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from trtbuild.cli.console import step
+from trtbuild.cli.options import NOT_NEGATIVE, Number
 from trtbuild.errors import ServeError, in_shell
 
 if TYPE_CHECKING:
@@ -95,10 +96,8 @@ def generation_options(command: _Command) -> _Command:
     for option in (
         click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
         click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Of the random choice of tokens."),
-        click.option(
-            "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Likeliest tokens up to this share."
-        ),
-        click.option("--temperature", type=click.FloatRange(min=0), help="0: always the likeliest token."),
+        click.option("--top-p", type=Number(0, 1, min_open=True), help="Likeliest tokens up to this share."),
+        click.option("--temperature", type=NOT_NEGATIVE, help="0: always the likeliest token."),
         click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer."),
     ):
         command = option(command)

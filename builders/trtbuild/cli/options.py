@@ -55,6 +55,7 @@ class Number(click.FloatRange):
         return number
 
 
+NUMBER = Number()
 ABOVE_ZERO = Number(min=0, min_open=True)
 NOT_NEGATIVE = Number(min=0)
 

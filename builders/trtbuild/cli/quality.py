@@ -9,7 +9,7 @@ import click
 
 from trtbuild.cli.console import print_json, step
 from trtbuild.cli.measured import open_store, runs_option, show_quality
-from trtbuild.errors import MeasureError
+from trtbuild.cli.options import NUMBER
 
 FAILED = 1
 
@@ -103,7 +103,9 @@ def _shares(changes: tuple[str, ...]) -> dict[str, float]:
     for change in changes:
         name, _, value = change.partition("=")
         try:
-            found[name] = float(value)
-        except ValueError as error:
-            raise MeasureError(f"--gate {change}: write NAME=SHARE, such as next-token=0.9") from error
+            found[name] = NUMBER.convert(value, None, None)
+        except click.BadParameter as error:
+            raise click.UsageError(
+                f"--gate {change}: write NAME=SHARE, such as next-token=0.9 ({error.message})"
+            ) from error
     return found
