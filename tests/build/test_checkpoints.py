@@ -179,8 +179,8 @@ def test_a_cut_off_download_is_named_with_its_bytes(tmp_path: Path) -> None:
 
 def test_two_files_with_the_same_tensor_are_refused(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m")
-    (folder / "copy.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    with pytest.raises(ModelSourceError, match=r"is in copy\.safetensors and in model\.safetensors"):
+    (folder / "model-copy.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(ModelSourceError, match=r"is in model-copy\.safetensors and in model\.safetensors"):
         read_checkpoint(folder)
 
 

@@ -14,10 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from trtbuild.build.expected_tensors import check_tensors
 from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
-from trtbuild.build.tensors import TensorInfo, iter_matching, read_headers, read_tensor
+from trtbuild.build.tensors import INDEX, TensorInfo, iter_matching, read_headers, read_tensor
 from trtbuild.build.weights import inspect_weights, read_config
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.architecture import from_hf_config
 
 # A KV scale as the quantisers name it: modelopt, compressed-tensors and TensorRT-LLM.
 _KV_SCALE_SUFFIXES = (
@@ -27,7 +29,6 @@ _KV_SCALE_SUFFIXES = (
     ".v_proj.output_scale",
     ".kv_cache_scaling_factor",
 )
-_INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )
     tensors = read_headers(folder)
     _check_index(folder, tensors)
+    _check_tensors(folder, config, tensors)
     quant = parse_quant_config(folder, config)
     if quant is not None:
         _check_groups(folder, quant, tensors)
@@ -156,7 +158,7 @@ def _rank_header(path: Path) -> dict[str, TensorInfo]:
 
 
 def _check_index(folder: Path, tensors: Mapping[str, TensorInfo]) -> None:
-    path = folder / _INDEX
+    path = folder / INDEX
     if not path.is_file():
         return
     try:
@@ -165,13 +167,21 @@ def _check_index(folder: Path, tensors: Mapping[str, TensorInfo]) -> None:
         raise ModelSourceError(f"{path}: no readable weight_map: {error}", "fetch the file again") from error
     for shard in sorted(set(map(str, weight_map.values()))):
         if Path(shard).name != shard or not (folder / shard).is_file():
-            raise ModelSourceError(f"{folder}: {_INDEX} names {shard}, which is missing", "fetch it")
+            raise ModelSourceError(f"{folder}: {INDEX} names {shard}, which is missing", "fetch it")
     for name, shard in weight_map.items():
         if name not in tensors or tensors[name].file.name != shard:
             raise ModelSourceError(
-                f"{folder}: {_INDEX} says that {shard} holds {name}, and it does not",
+                f"{folder}: {INDEX} says that {shard} holds {name}, and it does not",
                 "fetch index and shards of one revision",
             )
+
+
+def _check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> None:
+    try:
+        architecture = from_hf_config(config)
+    except ModelSourceError:
+        return  # it tells no decoder's shapes; whoever plans with it says so
+    check_tensors(folder, config, architecture, tensors)
 
 
 def _check_groups(folder: Path, quant: SourceQuant, tensors: Mapping[str, TensorInfo]) -> None:

@@ -39,12 +39,22 @@ TOKENIZER_INFO = "xgrammar_tokenizer_info.json"
 # A converted adapter: the rows that a request's lora_weights and lora_config take.
 LORA_FILES = ("model.lora_weights.npy", "model.lora_config.npy")
 
-# What a fetch takes. Pickled weights are left out by not being named.
-WEIGHT_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")
+# What a fetch takes beside the weights. Pickled weights are left out by not being named.
+FETCHED_PATTERNS = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")
 
+# Then the weights: what the index names, else model*.safetensors, else what there is, as `weight_files` reads
+# them. A second copy in the repository (Mistral's consolidated*.safetensors) is named and left there.
 _FETCH = (
-    "import sys; from huggingface_hub import snapshot_download; "
-    "snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir=sys.argv[3], allow_patterns=sys.argv[4:])"
+    "import json, os, sys; from huggingface_hub import list_repo_files, snapshot_download; "
+    "repo, commit, folder, *names = sys.argv[1:]; "
+    "get = lambda names: snapshot_download(repo, revision=commit, local_dir=folder, allow_patterns=names); "
+    "there = {name for name in list_repo_files(repo, revision=commit) "
+    "if name.endswith('.safetensors') and '/' not in name}; get(names); "
+    "index = os.path.join(folder, 'model.safetensors.index.json'); "
+    "wanted = set(json.load(open(index))['weight_map'].values()) if os.path.exists(index) "
+    "else {name for name in there if name.startswith('model')} or there; "
+    "get(sorted(wanted)); left = sorted(there - wanted); "
+    "left and print('left in the repository, no part of the model:', *left)"
 )
 
 FETCH_SECRETS = ("HF_TOKEN", "HF_ENDPOINT")  # taken from the environment by these names
@@ -170,7 +180,7 @@ def llm_commands(
 
 
 def _fetch(repository: str, revision: str) -> Command:
-    argv = ("python3", "-c", _FETCH, repository, revision, "source.partial", *WEIGHT_PATTERNS)
+    argv = ("python3", "-c", _FETCH, repository, revision, "source.partial", *FETCHED_PATTERNS)
     return Command(Step.FETCH, argv, "source", ("config.json", "*.safetensors"), env=FETCH_SECRETS)
 
 

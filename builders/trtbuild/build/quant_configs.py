@@ -100,6 +100,23 @@ def parse_quant_config(folder: Path, config: Mapping[str, Any]) -> SourceQuant |
     return parse_section(folder, section) if isinstance(section, Mapping) else None
 
 
+def refuse_unreadable(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raises where a folder is quantised with what no target reads, so that no plan shows it as 16 bit.
+
+    Raises:
+        ModelSourceError: says what it is, and what is read.
+    """
+    found = parse_quant_config(folder, config)
+    if found is None:
+        return
+    try:
+        find_format(found.format)
+    except CatalogError as error:
+        raise ModelSourceError(
+            f"{folder} is {found.format} by {found.method}, which no target reads", READABLE, OWN_QUANTISATION
+        ) from error
+
+
 def format_in(config: Mapping[str, Any]) -> str | None:
     """The format that a config.json's ``quantization_config`` means, in the words of `trtbuild formats`; None
     where none is there, or one that nothing here reads.

@@ -27,6 +27,7 @@ from trtbuild.build.calibration import DEFAULT_SAMPLES, DEFAULT_TOKENS, FILE_NAM
 from trtbuild.build.export_config import fix_hf_export, fix_trtllm_config
 from trtbuild.build.flags import AWQ_CALIBRATION_LIMIT
 from trtbuild.build.proof import prove
+from trtbuild.build.tensors import weight_files
 from trtbuild.build.weights import inspect_weights, read_config
 from trtbuild.errors import BuildError, ModelSourceError, TrtbuildError
 from trtbuild.prepare import host_memory_bytes
@@ -144,7 +145,7 @@ def _fits_in_float32(folder: Path) -> bool:
     A CPU without 16-bit arithmetic multiplies those six times faster: 77 against 12 GFLOPS with AVX2.
     """
     free = min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), host_memory_bytes())
-    weights = 2 * sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    weights = 2 * sum(path.stat().st_size for path in weight_files(folder))
     return 2 * weights <= free
 
 

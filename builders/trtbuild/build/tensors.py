@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from trtbuild.errors import ModelSourceError
 
+INDEX = "model.safetensors.index.json"
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 _DTYPES = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32,
@@ -80,14 +81,27 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
     return tensors
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model: those that its index names, else model*.safetensors, else all.
+
+    Some hold the weights a second time (Mistral's consolidated*.safetensors), or adapters beside them.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    try:
+        names = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        names = {path.name for path in files if path.name.startswith("model")}
+    return [path for path in files if path.name in names] or files
+
+
 def read_headers(folder: Path) -> dict[str, TensorInfo]:
-    """Returns the tensors of all safetensors files of a folder by name.
+    """Returns the tensors of a model's safetensors files (``weight_files``) by name.
 
     Raises:
         ModelSourceError: as ``read_header``, or a name that two files hold.
     """
     tensors: dict[str, TensorInfo] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in weight_files(folder):
         for name, info in read_header(path).items():
             if name in tensors:
                 raise ModelSourceError(

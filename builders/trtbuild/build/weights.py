@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trtbuild.build.quant_configs import format_in
+from trtbuild.build.tensors import weight_files
 from trtbuild.errors import ModelSourceError
 from trtbuild.serve.local.tensorrtllm.gguf import GgufHeader, read_gguf_header
 from trtbuild.serve.local.tensorrtllm.limits import LoadRefused
@@ -172,7 +173,7 @@ def _inspect_ir(path: Path, origin: str) -> LocalWeights:
 
 
 def _inspect_checkpoint(path: Path, origin: str) -> LocalWeights:
-    shards = sorted(path.glob("*.safetensors"))
+    shards = weight_files(path)
     pickled = sorted(item.name for pattern in _PICKLED for item in path.glob(pattern))
     if not shards and pickled:
         raise ModelSourceError(
@@ -182,7 +183,7 @@ def _inspect_checkpoint(path: Path, origin: str) -> LocalWeights:
     config = read_config(path)
     if not shards:
         raise ModelSourceError(f"{path}: no .safetensors file beside config.json", _what_works())
-    _check_shards(path, shards)
+    _check_shards(path, sorted(path.glob("*.safetensors")))
     form = quantised_by(config) or str(config.get("torch_dtype") or config.get("dtype") or "bf16")
     form = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(form, form)
     return LocalWeights(path, "safetensors", form, _architecture(config), sum(map(_size, shards)), origin)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trtbuild.catalog.models import MlaShape, ModelRecord, ModelShape, MoeShape
+from trtbuild.errors import ModelSourceError
 
 Part = Literal["attention", "mlp", "expert", "shared_expert", "router", "lm_head"]
 Split = Literal["out", "in", "none"]
@@ -182,17 +183,35 @@ _NORMS = {
 }  # fmt: skip
 
 
+# Far above every published model: what is larger is a damaged or a forged file.
+_MOST = {
+    "layers": 1 << 12, "hidden": 1 << 18, "ffn": 1 << 22, "heads": 1 << 12, "kv_heads": 1 << 12,
+    "head_dim": 1 << 14, "vocab": 1 << 24, "context": 1 << 30,
+}  # fmt: skip
+_MOST_PARAMS = 10**14
+
+
 def from_record(record: ModelRecord) -> Architecture:
     """The architecture of a catalogue row."""
     return replace(from_shape(record.shape), vision_params=record.params.vision)
 
 
 def from_shape(shape: ModelShape) -> Architecture:
-    """The architecture of a described shape."""
+    """The architecture of a described shape.
+
+    Raises:
+        ModelSourceError: sizes beyond those of any model.
+    """
     norms, norm_bias = _NORMS.get(shape.type, (2, False))
     if shape.type == "falcon" and shape.kv_heads == 1:
         norms = 1  # Falcon-7B: attention and MLP read the same norm
-    return Architecture(
+    for field, most in _MOST.items():
+        if getattr(shape, field) > most:
+            raise ModelSourceError(
+                f"its {field} are said to be {getattr(shape, field):,}; no model has more than {most:,}",
+                "fetch the model's own files",
+            )
+    found = Architecture(
         model_type=shape.type,
         dtype=shape.dtype,
         layers=shape.layers,
@@ -221,6 +240,12 @@ def from_shape(shape: ModelShape) -> Architecture:
         native_quant=shape.native_quant,
         hf_class=shape.class_,
     )
+    if found.params > _MOST_PARAMS:
+        raise ModelSourceError(
+            f"its sizes make {found.params:.1e} parameters; no model has more than {_MOST_PARAMS:.0e}",
+            "fetch the model's own files",
+        )
+    return found
 
 
 def _rotary_dim(shape: ModelShape) -> int:

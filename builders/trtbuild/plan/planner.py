@@ -46,6 +46,7 @@ def make_plan(
     check: Callable[[Plan, DeploymentSpec], Sequence[Finding]] | None = None,
     container_for: Callable[[Gpu], Container] | None = None,
     fixed_gpu: bool = False,
+    advice: bool = True,
 ) -> Plan:
     """Decides every number of a deployment. Never raises because it does not fit: then ``fits`` is False,
     ``free_bytes`` may be negative, and the findings say what would fit.
@@ -64,6 +65,7 @@ def make_plan(
         check: rules beyond the planner's own, which advice must pass, too.
         container_for: the release on another GPU that advice tries; default: ``container``.
         fixed_gpu: advice may not choose another GPU.
+        advice: whether changes are tried where it does not fit.
 
     Raises:
         CatalogError, ModelSourceError, PlanError: a model, format or length that cannot be planned.
@@ -87,7 +89,7 @@ def make_plan(
     findings = list(plan.findings)
     if gpu_note:
         findings.append(Finding(id="gpu.assumed", severity="info", message=gpu_note))
-    if not plan.fits:
+    if not plan.fits and advice:
         trial = Trial(replan, check or (lambda plan, spec: ()))
         findings += advise(spec, plan, gpu, trial, fixed_gpu=fixed_gpu)
     return plan.model_copy(update={"findings": tuple(findings)})
