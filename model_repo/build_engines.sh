@@ -222,19 +222,19 @@ if [[ $place != print ]]; then
 fi
 [[ $place == print || ! -L $folder/source ]] || rm -f -- "$folder/source"
 pin "$folder" Qwen/Qwen2.5-7B-Instruct-AWQ main
-step "$folder" fetch source cpu fec1130beb66d3a2cb74f544049c820ae6e6c70e231ba2d4cc1f60250d5e192d \
+step "$folder" fetch source cpu 2d46f21a65be6b4ecdaa6ba043835712f32f0e91bcff90b8395a44b1c1ff95bb \
   source \
   'config.json *.safetensors' \
   '' \
-  python3 -c 'import sys; from huggingface_hub import snapshot_download; snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir=sys.argv[3], allow_patterns=sys.argv[4:])' Qwen/Qwen2.5-7B-Instruct-AWQ "$commit" source.partial '*.safetensors' '*.json' '*.txt' '*.jinja' '*.model' '*.tiktoken'
-step "$folder" convert checkpoint gpu ddba6ea63c3fa2ccf84b0fcbd0d04ce1c9441f3d44b85a82e807094c6a535ff4 \
+  python3 -c 'import json, os, sys; from huggingface_hub import list_repo_files, snapshot_download; repo, commit, folder, *names = sys.argv[1:]; get = lambda names: snapshot_download(repo, revision=commit, local_dir=folder, allow_patterns=names); there = {name for name in list_repo_files(repo, revision=commit) if name.endswith('"'"'.safetensors'"'"') and '"'"'/'"'"' not in name}; get(names); index = os.path.join(folder, '"'"'model.safetensors.index.json'"'"'); wanted = set(json.load(open(index))['"'"'weight_map'"'"'].values()) if os.path.exists(index) else {name for name in there if name.startswith('"'"'model'"'"')} or there; get(sorted(wanted)); left = sorted(there - wanted); left and print('"'"'left in the repository, no part of the model:'"'"', *left)' Qwen/Qwen2.5-7B-Instruct-AWQ "$commit" source.partial '*.json' '*.txt' '*.jinja' '*.model' '*.tiktoken'
+step "$folder" convert checkpoint gpu 7868e624025734c7ce1335a485926f5c601bd3d2d001717b648bd026ba919696 \
   source \
   'config.json rank0.safetensors' \
   '["config.json", "quantization.quant_algo", "W4A16_GPTQ"]
 ["config.json", "quantization.kv_cache_quant_algo", null]
 ["config.json", "mapping.tp_size", 1]' \
   python3 /app/tensorrt_llm/examples/models/core/qwen/convert_checkpoint.py --model_dir source --output_dir checkpoint.partial --dtype float16 --tp_size 1
-step "$folder" compile engine gpu 2dd9b58daa80c9a467627621621a7e31b27cddf980a0bdfb9dd2891e45ee39df \
+step "$folder" compile engine gpu e33d86ebdb528a85f24ccec5f6a137c51bac1891e93ee6d6704cdaa823f7cfec \
   source \
   'config.json rank0.engine' \
   '["config.json", "pretrained_config.mapping.tp_size", 1]
