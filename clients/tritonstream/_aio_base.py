@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -14,8 +16,9 @@ from ._call import Call
 from ._core import Core
 from ._grpc_aio import AioGrpcTransport
 from ._proto import METHODS, Message
-from ._routing import Endpoint
+from ._routing import Endpoint, Pool
 from ._settings import Metadata
+from ._shm import Regions
 from ._status import parse_version
 from ._stream_base import FACTS_S, STOP_S
 from .models import ModelDescription, describing
@@ -29,20 +32,29 @@ class AioBase:
         self._core = core
         self._make_transport = make_transport or (lambda address: AioGrpcTransport(address, core.channel))
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._transports: dict[str, AsyncTransport] = {}
+        self._left_open = weakref.finalize(self, _let_go, os.getpid(), self._transports, core.regions)
+        self._left_open.atexit = False  # gRPC sees to that itself
         self._reset()
 
     def _reset(self) -> None:
-        self._transports: dict[str, AsyncTransport] = {}
+        self._transports.clear()
         self._describing: dict[str, asyncio.Lock] = {}
         self._streams: weakref.WeakSet[AsyncStream] = weakref.WeakSet()
         self._errands: set[asyncio.Task[None]] = set()
         self._prober: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """See ``Client.close``."""
+        """See ``Client.close``.
+
+        Raises:
+            ClosedError: another event loop uses the client; it must be closed there.
+        """
         if self._core.closed or self._core.forked:
             return
+        self._adopt()
         self._core.closed = True
+        self._left_open.detach()
         streams = list(self._streams)
         for stream in streams:
             stream._end(errors.ClosedError("the client was closed while the request ran"))
@@ -51,7 +63,8 @@ class AioBase:
             self._prober.cancel()
         if self._errands:
             await asyncio.wait(self._errands, timeout=STOP_S)
-        transports, self._transports = self._transports, {}
+        transports = dict(self._transports)
+        self._transports.clear()
         for address, calls in self._core.regions.close().items():
             for method, message in calls:
                 if address in transports:
@@ -59,20 +72,22 @@ class AioBase:
         for transport in transports.values():
             await transport.close()
 
-    @property
-    def _loop_alive(self) -> bool:
-        return self._loop is not None and not self._loop.is_closed()
-
-    def _transport(self, endpoint: Endpoint) -> AsyncTransport:
+    def _adopt(self) -> None:
+        """Makes the running loop the client's own if its last one is closed; what that had is left."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._core.check_usable()
-            if self._loop_alive:
+            if self._loop is not None and not self._loop.is_closed():
                 raise errors.ClosedError(
-                    "this client is in use by another event loop; make one for each loop"
+                    f"this client is in use by another event loop, {self._loop!r}; make one for each loop"
                 )
+            for stream in self._streams:
+                stream._strand()
             self._loop = loop
             self._reset()
+
+    def _transport(self, endpoint: Endpoint) -> AsyncTransport:
+        self._adopt()
         transport = self._transports.get(endpoint.address)
         if transport is None:
             self._core.check_usable()
@@ -153,14 +168,7 @@ class AioBase:
     def _look_after_endpoints(self) -> None:
         """Sees to it that unhealthy endpoints are probed."""
         if self._core.pool.next_probe() is not None and (self._prober is None or self._prober.done()):
-            self._prober = asyncio.ensure_future(self._probe())
-
-    async def _probe(self) -> None:
-        pool = self._core.pool
-        while (due := pool.next_probe()) is not None:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            for endpoint in pool.to_probe(time.monotonic()):
-                pool.probed(endpoint, time.monotonic(), await self._probe_one(endpoint))
+            self._prober = asyncio.ensure_future(_probing(weakref.ref(self), self._core.pool))
 
     async def _probe_one(self, endpoint: Endpoint) -> bool:
         try:
@@ -172,10 +180,33 @@ class AioBase:
         return answer is not None and bool(answer.ready)
 
 
+async def _probing(client: weakref.ref[AioBase], pool: Pool) -> None:
+    """Looks after unhealthy endpoints, for as long as anybody else has the client."""
+    while (due := pool.next_probe()) is not None:
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        found = client()
+        if found is None:
+            return
+        for endpoint in pool.to_probe(time.monotonic()):
+            pool.probed(endpoint, time.monotonic(), await found._probe_one(endpoint))
+        del found
+
+
+def _let_go(pid: int, transports: dict[str, AsyncTransport], regions: Regions) -> None:
+    """Tells of a client that was dropped open. Its channels close as gRPC frees them."""
+    if pid == os.getpid() and transports:
+        places = ", ".join(transports)
+        transports.clear()
+        regions.close()
+        warnings.warn(
+            f"an AsyncClient of {places} was dropped without close()", ResourceWarning, stacklevel=2
+        )
+
+
 async def _readers_gone(streams: list[AsyncStream]) -> None:
     """Lets the readers of ended streams see the end, before the channel takes its time to close."""
     patience = time.monotonic() + FACTS_S
-    while any(stream._pumping and not stream._finished for stream in streams) and time.monotonic() < patience:
+    while any(stream._reading and not stream._finished for stream in streams) and time.monotonic() < patience:
         await asyncio.sleep(0.001)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
+import weakref
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,27 +25,32 @@ class AsyncStream(StreamBase):
     """The events of one request, as they come.
 
     Iterate it, or its ``text_deltas()``; use it as an async context manager, so that leaving early cancels
-    the request, as does cancelling the task that reads.
+    the request, as does cancelling the task that reads. It has one reader at a time, in one event loop.
     """
 
     def __init__(self, client: AsyncClient, call: Call) -> None:
         super().__init__(client, call)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
-        self._pumping = False  # somebody waits for the next message
+        self._loop: asyncio.AbstractEventLoop | None = None  # to which it belongs from its first pull on
+        self._reading = False  # somebody waits for the next event
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
     async def __anext__(self) -> Event:
-        ready = self._ready
-        while not ready:
-            if self._finished:
-                raise StopAsyncIteration
-            event = await self._pump()
-            if event is not None:
-                return event
-        return ready.popleft()
+        self._take_turn()
+        try:
+            ready = self._ready
+            while not ready:
+                if self._finished:
+                    raise StopAsyncIteration
+                event = await self._pump()
+                if event is not None:
+                    return event
+            return ready.popleft()
+        finally:
+            self._reading = False
 
     async def text_deltas(self) -> AsyncIterator[str]:
         """The text alone, of the first sequence."""
@@ -53,17 +60,20 @@ class AsyncStream(StreamBase):
 
     async def result(self) -> Completion:
         """Reads to the end and returns the whole answer."""
-        while not self._finished:
-            await self._pump()
-            self._ready.clear()
+        self._take_turn()
+        try:
+            while not self._finished:
+                await self._pump()
+                self._ready.clear()
+        finally:
+            self._reading = False
         return self._call.completion
 
     async def close(self) -> None:
         """Stops the request if it still runs, and frees what it holds. Nothing can be read afterwards."""
-        self.cancel()
-        self._left()
-        self._release()
-        self._ready.clear()
+        if not self._client._core.forked:
+            self._leave()
+            self._ready.clear()
 
     async def __aenter__(self) -> AsyncStream:
         return self
@@ -74,8 +84,54 @@ class AsyncStream(StreamBase):
         await self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_finished", True) and self._rpc is not None and self._client._loop_alive:
-            self.cancel()
+        if getattr(self, "_finished", True):
+            return
+        if self._client._core.forked:
+            self._leave_to_parent()
+        elif self._at_home() or self._loop is None or self._loop.is_closed():
+            self._leave()
+        else:  # freed by the garbage collection of another thread, or between two runs of its loop
+            with contextlib.suppress(RuntimeError):  # closed just now
+                self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        self.cancel()
+        self._left()
+        self._release()
+
+    def _strand(self) -> None:
+        """Its loop is closed, nothing of it can be used any more: lets go of the channel, which ends it."""
+        self._rpc = self._transport = None
+
+    def _take_turn(self) -> None:
+        """Begins to read.
+
+        Raises:
+            ClosedError: in a forked child, and in another event loop than the one that began.
+            UsageError: somebody reads.
+        """
+        self._client._core.check_process()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        elif not self._at_home() and not self._finished:
+            how = "is closed" if self._loop.is_closed() else "is another than the running one"
+            raise errors.ClosedError(f"this stream belongs to an event loop that {how}: {self._loop!r}")
+        if self._reading:
+            self._refuse_reader()
+        self._reading = True
+
+    def _at_home(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # none runs here
+            return False
+
+    def _abort(self) -> None:
+        if self._at_home():
+            super()._abort()
+        elif self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed just now
+                self._loop.call_soon_threadsafe(super()._abort)
 
     # Limits: one timer a stream, moved only when it fires too early or would fire too late.
 
@@ -83,7 +139,9 @@ class AsyncStream(StreamBase):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = due
-        self._timer = asyncio.get_running_loop().call_later(due - time.monotonic(), self._look)
+        self._timer = asyncio.get_running_loop().call_later(
+            due - time.monotonic(), _look, weakref.ref(self)
+        )  # a timer that held the stream would keep a request alive that nobody reads
 
     def _look(self) -> None:
         self._timer, self._timer_at = None, math.inf
@@ -111,12 +169,10 @@ class AsyncStream(StreamBase):
             due = self._call.clock.wait(time.monotonic())
             if due < self._timer_at:
                 self._watch(due)
-            self._pumping = True
             try:
                 message = await rpc.__anext__()
             except StopAsyncIteration:
                 message = None
-            self._pumping = False
             return self._take(message)
         except asyncio.CancelledError as exc:
             if not self._cancelled and self._verdict is None:  # the reading task itself was cancelled
@@ -190,3 +246,9 @@ class AsyncStream(StreamBase):
         self._call.release()
         self._call.abandoned(error)
         self._client._streams.discard(self)
+
+
+def _look(stream: weakref.ref[AsyncStream]) -> None:
+    found = stream()
+    if found is not None:
+        found._look()

@@ -85,15 +85,21 @@ class Core:
 
     def check_usable(self) -> None:
         """Raises:
-        ClosedError: after close(), and in a forked child, where the parent's connections must not be touched.
+        ClosedError: after close(), and in a forked child.
+        """
+        self.check_process()
+        if self.closed:
+            raise errors.ClosedError("the client is closed")
+
+    def check_process(self) -> None:
+        """Raises:
+        ClosedError: in a forked child, where the parent's connections must not be touched.
         """
         if self.forked:
             raise errors.ClosedError(
                 f"this client was made in process {self._pid}; gRPC's connections do not survive a fork: "
                 "make a client in the child"
             )
-        if self.closed:
-            raise errors.ClosedError("the client is closed")
 
     @property
     def forked(self) -> bool:

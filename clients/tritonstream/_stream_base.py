@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import errors
 from ._call import Call
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DRAIN_S = 1.0  # how long a server may take to close a stream after its final response
 FACTS_S = 1.0  # how long it may take to say whether a model is ready
 STOP_S = 2.0  # how long a stop request may take
+_PARENTS: list[Any] = []  # RPCs that a forked child must not touch
 
 
 class StreamBase:
@@ -73,11 +74,23 @@ class StreamBase:
     def cancel(self) -> None:
         """Stops the request. A reader gets what has arrived, then ``Finish("cancelled")``.
 
-        May be called at any time, any number of times; ``completion`` tells what the answer then is.
+        May be called at any time, any number of times; ``completion`` tells what the answer then is. A forked
+        child cannot stop what its parent reads: there it does nothing.
         """
-        if not self._finished:
+        if not self._finished and not self._client._core.forked:
             self._cancelled = True
             self._abort()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: gRPC cancels a call that is freed, so it is kept."""
+        _PARENTS.append(self._rpc)
+        self._finished = True
+
+    def _refuse_reader(self) -> NoReturn:
+        raise errors.UsageError(
+            "this stream is already being read; a stream has one reader at a time: let it hand on what it "
+            "reads, or make a stream for each"
+        )
 
     def _end(self, error: errors.TritonStreamError) -> None:
         """Ends the request for a reason that its reader will see."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +17,7 @@ from ._grpc_sync import GrpcTransport
 from ._proto import METHODS, Message
 from ._routing import Endpoint
 from ._settings import Metadata
+from ._shm import Regions
 from ._status import parse_version
 from ._stream_base import FACTS_S, STOP_S
 from ._sync_stream import Stream
@@ -32,14 +35,19 @@ class SyncBase:
         self._transports: dict[str, Transport] = {}
         self._lock = threading.Lock()
         self._describing = threading.Lock()
-        self._watchdog = Watchdog(self._probe)
+        self._watchdog = Watchdog(_ticking(weakref.ref(self)))
         self._errands: ThreadPoolExecutor | None = None
+        self._left_open = weakref.finalize(
+            self, _let_go, os.getpid(), self._watchdog, self._transports, core.regions
+        )
+        self._left_open.atexit = False  # then threads may still read
 
     def close(self) -> None:
         """Ends all that runs (its readers get ``ClosedError``) and closes the connections. Idempotent."""
         if self._core.closed or self._core.forked:
             return
         self._core.closed = True
+        self._left_open.detach()
         streams = [item for item in self._watchdog.items() if isinstance(item, Stream)]
         for stream in streams:
             stream._end(errors.ClosedError("the client was closed while the request ran"))
@@ -49,7 +57,8 @@ class SyncBase:
         if self._errands is not None:
             self._errands.shutdown(wait=True)
         with self._lock:
-            transports, self._transports = self._transports, {}
+            transports = dict(self._transports)
+            self._transports.clear()
         for address, calls in self._core.regions.close().items():
             for method, message in calls:
                 if address in transports:
@@ -162,6 +171,25 @@ class SyncBase:
             answer = None
         self._core.pool.probed(endpoint, time.monotonic(), answer is not None and bool(answer.ready))
         self._look_after_endpoints()
+
+
+def _ticking(client: weakref.ref[SyncBase]) -> Callable[[float], float]:
+    """The watchdog's other work; it holds no client that everybody else has dropped."""
+
+    def tick(now: float) -> float:
+        found = client()
+        return math.inf if found is None else found._probe(now)
+
+    return tick
+
+
+def _let_go(pid: int, watchdog: Watchdog, transports: dict[str, Transport], regions: Regions) -> None:
+    """Closes what a dropped client left open. May run in any thread at any moment: it waits for nobody."""
+    if pid == os.getpid():
+        watchdog.stop(wait=False)
+        regions.close()
+        for transport in transports.values():
+            transport.close()
 
 
 def _check_expected(transport: Transport, exc: Exception) -> None:

@@ -23,12 +23,13 @@ class Stream(StreamBase):
     """The events of one request, as they come.
 
     Iterate it, or its ``text_deltas()``; use it as a context manager, so that leaving early cancels the
-    request. One thread reads; ``cancel`` may be called from any.
+    request. One thread reads (a second one gets ``UsageError``); ``cancel`` may be called from any.
     """
 
     def __init__(self, client: Client, call: Call) -> None:
         super().__init__(client, call)
         self._watchdog = client._watchdog
+        self._turn = threading.Lock()  # held by the reader
         self._reading = threading.Lock()  # held while the RPC is read, so that it is not dropped meanwhile
         self._drain_until = math.inf
 
@@ -36,14 +37,18 @@ class Stream(StreamBase):
         return self
 
     def __next__(self) -> Event:
-        ready = self._ready
-        while not ready:
-            if self._finished:
-                raise StopIteration
-            event = self._pump()
-            if event is not None:
-                return event
-        return ready.popleft()
+        self._take_turn()
+        try:
+            ready = self._ready
+            while not ready:
+                if self._finished:
+                    raise StopIteration
+                event = self._pump()
+                if event is not None:
+                    return event
+            return ready.popleft()
+        finally:
+            self._turn.release()
 
     def text_deltas(self) -> Iterator[str]:
         """The text alone, of the first sequence."""
@@ -53,13 +58,20 @@ class Stream(StreamBase):
 
     def result(self) -> Completion:
         """Reads to the end and returns the whole answer."""
-        while not self._finished:
-            self._pump()
-            self._ready.clear()
+        self._take_turn()
+        try:
+            while not self._finished:
+                self._pump()
+                self._ready.clear()
+        finally:
+            self._turn.release()
         return self._call.completion
 
     def close(self) -> None:
         """Stops the request if it still runs, and frees what it holds. Nothing can be read afterwards."""
+        if self._client._core.forked:
+            self._leave_to_parent()
+            return
         self.cancel()
         self._drop()
         self._left()
@@ -77,6 +89,11 @@ class Stream(StreamBase):
     def __del__(self) -> None:
         if not getattr(self, "_finished", True):
             self.close()
+
+    def _take_turn(self) -> None:
+        self._client._core.check_process()
+        if not self._turn.acquire(blocking=False):
+            self._refuse_reader()
 
     # For the watchdog, in its own thread.
 

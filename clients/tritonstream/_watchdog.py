@@ -54,12 +54,12 @@ class Watchdog:
                 self._poked = True
                 self._condition.notify()
 
-    def stop(self) -> None:
+    def stop(self, *, wait: bool = True) -> None:
         with self._condition:
             self._stopped = True
             self._condition.notify()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if wait and thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5.0)
 
     def _run(self) -> None:

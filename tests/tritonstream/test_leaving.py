@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.counting import counted, settles
 from tests.support.quick_triton import quick_triton
 
 from tritonstream import (
@@ -25,7 +24,7 @@ from tritonstream import (
     TritonStreamError,
     Usage,
 )
-from tritonstream.testing import FakeModel, FakeTriton, Fault
+from tritonstream.testing import FakeModel, Fault
 
 
 def slow(**options: Any) -> FakeModel:
@@ -272,24 +271,6 @@ def test_threads_that_read_are_all_freed_together(serve: Any) -> None:
     assert max(ended) - min(ended) < 0.5
 
 
-def counted() -> tuple[int, int, int]:
-    """Threads, file descriptors and segments of shared memory of this process."""
-    gc.collect()
-    segments = list(Path("/dev/shm").glob(f"tritonstream-{os.getpid()}-*"))
-    threads = [thread for thread in threading.enumerate() if not thread.name.startswith("fake-triton")]
-    return len(threads), len(list(Path("/proc/self/fd").iterdir())), len(segments)
-
-
-def settles(expected: tuple[int, int, int], seconds: float = 5.0) -> bool:
-    """Whether the counts get down to what is expected; gRPC frees sockets a little later."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if all(now <= before for now, before in zip(counted(), expected, strict=True)):
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_nothing_is_left_behind(serve: Any) -> None:
     server = serve(
         llm=FakeModel(faults=[]),
@@ -336,15 +317,6 @@ def test_nothing_is_left_behind_by_async_clients(serve: Any) -> None:
     assert server.wait_for(lambda: server.active() == 0)
 
 
-def test_a_dropped_stream_is_cancelled(serve: Any) -> None:
-    server = serve(llm=slow())
-    with Client(server.url) as client:
-        stream = client.stream("llm", "x")
-        next(stream)
-        del stream
-        assert server.wait_for(lambda: server.served[0].end == "cancelled")
-
-
 def test_a_cancelled_task_cancels_its_request(serve: Any) -> None:
     server = serve(llm=slow())
 
@@ -358,65 +330,6 @@ def test_a_cancelled_task_cancels_its_request(serve: Any) -> None:
             assert await asyncio.to_thread(server.wait_for, lambda: server.served[0].end == "cancelled")
 
     asyncio.run(main())
-
-
-def test_a_loop_that_died_is_replaced_and_two_loops_are_refused(serve: Any) -> None:
-    server = serve(llm=FakeModel())
-    client = AsyncClient(server.url)
-
-    async def ask() -> str:
-        return str((await client.generate("llm", "x")).text)
-
-    assert asyncio.run(ask()) == "Hello, world!"
-    assert asyncio.run(ask()) == "Hello, world!"  # the first loop is dead by now
-
-    async def both() -> None:
-        await ask()
-
-        def in_another_loop() -> None:
-            with pytest.raises(ClosedError, match="another event loop"):
-                asyncio.run(ask())
-
-        await asyncio.to_thread(in_another_loop)
-        await client.close()
-
-    asyncio.run(both())
-
-
-def test_a_forked_child_is_told_and_can_make_its_own_client() -> None:
-    """In a fresh interpreter, whose main thread alone is there to be forked."""
-    import subprocess
-    import sys
-
-    script = """
-import os, sys
-from tritonstream import Client, ClosedError
-from tritonstream.testing import FakeModel, FakeTriton
-client = Client(sys.argv[1])
-assert client.generate("llm", "x").text == "Hello, world!"
-child = os.fork()
-if child == 0:
-    try:
-        client.generate("llm", "x")
-    except ClosedError as exc:
-        client.close()
-        os._exit(7 if "fork" in str(exc) else 1)
-    os._exit(2)
-status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-assert status == 7, status
-assert client.generate("llm", "x").text == "Hello, world!"
-client.close()
-print("done")
-"""
-    with FakeTriton({"llm": FakeModel()}) as server:
-        result = subprocess.run(
-            [sys.executable, "-c", script, server.url],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert result.stdout == "done\n", result.stderr
 
 
 @pytest.mark.parametrize("passes_id", [True, False])
