@@ -147,7 +147,17 @@ def test_what_only_the_llm_api_serves_is_planned_for_it_with_the_reason(model, g
 def test_else_the_compiled_flow_is_planned(changes, gpu):
     plan = prepare(spec(LlmSpec(model="qwen-7b", **changes), gpu=gpu), host=NOTHING).plan
     assert plan.target is Target.ENGINE
-    assert "no engine" not in plan.target_reason
+    assert "not by an engine" not in plan.target_reason
+
+
+def test_an_engine_that_is_forbidden_twice_leaves_the_llm_api_with_its_warning(tmp_path):
+    folder = _model_folder(tmp_path / "m")
+    quantization = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": quantization}))
+    plan = prepare(spec(LlmSpec(model=str(folder), quant="fp8"), gpu="l40s"), host=NOTHING).plan
+    assert plan.target is Target.LLMAPI
+    assert "no converter for modelopt" in plan.target_reason
+    assert [f.severity for f in plan.findings if f.id == "kv.bias"] == ["warning"]
 
 
 def test_weights_that_no_target_reads_are_not_planned_as_16_bit(tmp_path):

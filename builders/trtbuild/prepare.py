@@ -168,15 +168,11 @@ def _possible(
     """
     if spec.target is not None or choice.target is not Target.ENGINE or not spec.models:
         return choice
-    forbidden = _errors(Target.ENGINE, spec, found, host, pinned)
-    if not forbidden or any(error.id not in _OF_THE_TARGET for error in forbidden):
+    errors = _errors(Target.ENGINE, spec, found, host, pinned)
+    forbidden = [error for error in errors if error.id in _OF_THE_TARGET]
+    if not forbidden or _errors(Target.LLMAPI, spec, found, host, pinned):
         return choice
-    if _errors(Target.LLMAPI, spec, found, host, pinned):
-        return choice
-    why = forbidden[0].message
-    return TargetChoice(
-        Target.LLMAPI, f"{choice.reason}; an engine cannot be made, and the LLM API serves it: {why}"
-    )
+    return TargetChoice(Target.LLMAPI, f"{choice.reason}; not by an engine: {forbidden[0].message}")
 
 
 def _errors(

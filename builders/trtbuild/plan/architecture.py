@@ -208,7 +208,7 @@ def from_shape(shape: ModelShape) -> Architecture:
     for field, most in _MOST.items():
         if getattr(shape, field) > most:
             raise ModelSourceError(
-                f"its {field} are said to be {getattr(shape, field):,}; no model has more than {most:,}",
+                f"{field} is said to be {getattr(shape, field):,}; no model has more than {most:,}",
                 "fetch the model's own files",
             )
     found = Architecture(
