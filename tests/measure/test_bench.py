@@ -157,7 +157,9 @@ def test_the_connection_is_there_before_the_clock_starts(store):
     assert record.generator["send_error_max_s"] < 0.03  # the timeline's process alone took longer to start
 
 
-def test_a_run_that_is_told_to_end_is_kept_as_interrupted(store):
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_is_kept_as_interrupted(store, told):
     with FakeTriton({"llm": FakeModel(reply=WORDS, first_token_s=0.05)}) as fake:
         words = ["bench", "--model", "llm", "--url", fake.url, "--duration", "60", "--warmup", "0"]
         child = subprocess.Popen(
@@ -167,7 +169,7 @@ def test_a_run_that_is_told_to_end_is_kept_as_interrupted(store):
         deadline = time.monotonic() + 60
         while len(fake.served) < 6 and time.monotonic() < deadline:
             time.sleep(0.05)
-        child.send_signal(signal.SIGTERM)
+        child.send_signal(told)
         _, said = child.communicate(timeout=30)
     assert child.returncode == 130
     assert "interrupted" in said

@@ -229,7 +229,7 @@ def test_what_cannot_be_compared_is_an_error(servers, prompts, tmp_path, capsys)
     assert "holds no prompt" in capsys.readouterr().err
     assert compare(servers, prompts, "nobody") == 1
     assert "unknown model" in capsys.readouterr().err
-    assert compare(servers, prompts, "same", "--gate", "json") == 1
+    assert compare(servers, prompts, "same", "--gate", "json") == 2
     assert run(("quality", "127.0.0.1:1", servers.url, "--prompts", str(prompts))) == 1
 
 

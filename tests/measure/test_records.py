@@ -156,6 +156,8 @@ def test_a_run_whose_process_is_gone_is_marked(tmp_path):
     kept = Store(path).read("last")
     assert kept.state == "died"
     assert len(kept.requests) == 1
+    assert kept.metrics["all"]["requests"] == 1  # it could not sum up itself
+    assert kept.window_s[1] == pytest.approx(0.14)
 
 
 def test_names_that_mean_no_run(tmp_path):

@@ -48,6 +48,8 @@ _OF_ONE_MODEL = ("name", "weights", "revision", "loras")
 class Number(click.FloatRange):
     """A number within bounds; what is no number (nan) or endless (inf) is within none."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,6 +39,7 @@ MOST_LATE = 0.01  # share of requests sent late above which a run says that its 
 JUMP_S = 0.2  # of the wall clock
 COLLECT_AFTER = 2000  # failed requests, each of which leaves some kilobytes in cycles
 _SWITCH_S = 0.0005  # between threads, so that keeping a run does not delay sending
+_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _LENGTH_TOLERANCE = 0.1
 
 
@@ -85,17 +86,17 @@ def bench(
     told = server.version()
     record.versions |= {"server": told} if told else {}
     run = _Run(server, load, store, record, on_progress)
-    try:
-        _run(run.measure())
-    finally:
-        run.finish()
+    with _ended_like_ctrl_c():
+        try:
+            _run(run.measure())
+        finally:
+            run.finish()
     return record
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """``asyncio.run`` on a `SendFirstLoop`; ``asyncio.Runner`` is there from Python 3.11 only."""
     loop = SendFirstLoop()
-    before = _told_to_end()
     try:
         asyncio.set_event_loop(loop)
         task = loop.create_task(work)
@@ -111,15 +112,18 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
         loop.run_until_complete(loop.shutdown_default_executor())
         asyncio.set_event_loop(None)
         loop.close()
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
 
 
-def _told_to_end() -> Any:
-    """SIGTERM ends a run as Ctrl-C does. Gives what it did before; None in a thread, which has no signals."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    return signal.signal(signal.SIGTERM, signal.default_int_handler)
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM and a terminal that closes end a run as Ctrl-C does; not in a thread, which has no signals."""
+    numbers = _ENDS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Run:

@@ -183,6 +183,8 @@ class Store:
                 (record.run_id,),
             )
             record.timeline = [tuple(row) for row in rows]
+        if record.state == "died" and not record.metrics and record.requests:
+            _sum_up(record)
         return record
 
     def delete(self, name: str) -> Record:
@@ -221,6 +223,16 @@ class Store:
                 "UPDATE runs SET state = 'died', why = ? WHERE run_id = ?",
                 [("its process ended without finishing it", run_id) for run_id in dead],
             )
+
+
+def _sum_up(record: Record) -> None:
+    """What a run that was killed came to, which it could not say itself: of the requests that were over."""
+    from trtbuild.measure.metrics import summarise
+
+    record.duration_s = max(one.end_s or one.intended_s for one in record.requests)
+    warmup_s = min(float(record.load.get("warmup_s", 0.0)), record.duration_s)
+    record.window_s = (warmup_s, record.duration_s)
+    record.metrics = summarise(record)
 
 
 def request_row(sample: RequestSample) -> RequestRow:
