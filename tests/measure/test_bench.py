@@ -301,6 +301,15 @@ def test_a_clock_that_jumps_is_told(fake, store):
     assert any("the wall clock was moved by -3600.0 s meanwhile" in text for text in judged(record))
 
 
+def test_a_server_that_answers_nothing_is_told_within_the_time_limit(store):
+    with FakeTriton({"llm": FakeModel(reply=WORDS, faults=[Fault("stall", at=0, times=99)])}) as fake:
+        begun_s = time.monotonic()
+        with pytest.raises(ServeError, match="total_s=0"):
+            run(fake, load(Closed(users=1), timeout_s=0.5), store)
+    assert time.monotonic() - begun_s < 20
+    assert not store.path.exists()  # nothing was measured
+
+
 def test_an_unknown_model_is_an_error(fake, store):
     with pytest.raises(ServeError, match="unknown model"):
         run(fake, load(Closed(users=1), model="nobody"), store)

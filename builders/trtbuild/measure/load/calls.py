@@ -68,16 +68,18 @@ async def make_caller(client: AsyncClient, flow: Flow, load: LoadSpec, *, salt: 
             f"{model.name} generates no text, and the traffic {flow.traffic[0].name} is text",
             "--traffic vision",
         )
-    sizing = Sizing() if model.kind is ModelKind.ENGINE else await prompt_sizing(client, model)
+    sizing = Sizing()
+    if model.kind is not ModelKind.ENGINE:
+        sizing = await prompt_sizing(client, model, timeout_s=load.timeout_s)
     return TextCaller(client, model, flow, load, sizing, salt)
 
 
-async def prompt_sizing(client: AsyncClient, model: ModelDescription) -> Sizing:
+async def prompt_sizing(client: AsyncClient, model: ModelDescription, *, timeout_s: float) -> Sizing:
     """Words to tokens, as the server counts them; 1 to 1 where it does not tell."""
-    points = []
+    points, timeouts = [], Timeouts(first_token_s=timeout_s, total_s=timeout_s)
     for number, count in enumerate(_PROBES):
         text = words(count, random.Random(f"probe {number}"))
-        answer = await client.generate(model.name, text, max_tokens=1, retry=_ONCE)
+        answer = await client.generate(model.name, text, max_tokens=1, retry=_ONCE, timeouts=timeouts)
         if answer.usage.prompt_tokens is None:
             return Sizing()
         points.append((count, answer.usage.prompt_tokens))

@@ -54,11 +54,19 @@ class Respondent:
         return asyncio.run(self._ask(questions, on_done))
 
     def sizing(self) -> Sizing:
-        """How many tokens the model makes of words."""
+        """How many tokens the model makes of words.
+
+        Raises:
+            ServeError: it does not answer.
+        """
 
         async def asked() -> Sizing:
             async with AsyncClient(self.address) as client:
-                return await prompt_sizing(client, await self._describe(client))
+                model = await self._describe(client)
+                try:
+                    return await prompt_sizing(client, model, timeout_s=ANSWER_S)
+                except TritonStreamError as error:
+                    raise ServeError(str(error), "see what runs: trtbuild status") from error
 
         return asyncio.run(asked())
 
