@@ -150,6 +150,14 @@ def test_else_the_compiled_flow_is_planned(changes, gpu):
     assert "not by an engine" not in plan.target_reason
 
 
+def test_a_format_of_the_other_target_is_refused_once_and_sent_there():
+    plan = prepare(
+        spec(LlmSpec(model="qwen2.5-14b", quant="gptq"), gpu="l40s", target="llmapi"), host=NOTHING
+    ).plan
+    assert [error.id for error in plan.errors] == ["format.gpu"]
+    assert plan.errors[0].remedy.startswith("--target engine; or --quant awq")
+
+
 def test_an_engine_that_is_forbidden_twice_leaves_the_llm_api_with_its_warning(tmp_path):
     folder = _model_folder(tmp_path / "m")
     quantization = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}

@@ -11,7 +11,7 @@ from trtbuild.build.checkpoints import Checkpoint
 from trtbuild.build.commands import Recipe
 from trtbuild.build.flags import CALIBRATED_FORMATS
 from trtbuild.build.quant_configs import OWN_QUANTISATION, READABLE, SourceQuant, parse_quant_config
-from trtbuild.catalog.formats import find_format
+from trtbuild.catalog.formats import find_format, format_support
 from trtbuild.catalog.models import ModelRecord, Sibling
 from trtbuild.catalog.versions import version_key
 from trtbuild.errors import CatalogError, ModelSourceError
@@ -24,7 +24,6 @@ _SIXTEEN_BIT = ("fp16", "bf16", "float32", "fp32")
 # examples/models/core/{qwen,llama}/convert_checkpoint.py.
 _IMPORT_SINCE = "0.16.0"
 _IMPORT_TYPES = ("llama", "mistral", "mixtral", "qwen", "qwen2", "qwen3")
-_WEIGHT_ONLY = ("int8", "int4")
 
 
 def route(
@@ -219,10 +218,13 @@ def with_kv(recipe: Recipe, kv_dtype: str, *, target: Target, what: str) -> Reci
 
 def _from_sixteen_bit(checkpoint: Checkpoint, quant: str, target: Target, group_size: int | None) -> Recipe:
     fmt = find_format(quant)
+    runs, why = format_support(fmt, None, target)
+    if not runs:
+        there = ", ".join(f"--target {other.value}" for other in fmt.targets)
+        raise ModelSourceError(why, there, "--quant awq")
     if fmt.needs_checkpoint:
         raise ModelSourceError(
-            f"{fmt.name} is read from a checkpoint that is in it; the target {target.value} reads none of "
-            f"{checkpoint.folder} that is known here",
+            f"{fmt.name} is read from a checkpoint that is in it, and none of {checkpoint.folder} is known",
             f"give a {fmt.name} checkpoint with --weights",
             "--quant awq is calibrated here",
         )
@@ -230,10 +232,6 @@ def _from_sixteen_bit(checkpoint: Checkpoint, quant: str, target: Target, group_
         return Recipe("quantise", quant, group_size or fmt.group_size)
     if target is Target.ENGINE:
         return Recipe("convert", quant)
-    if quant in _WEIGHT_ONLY:
-        raise ModelSourceError(
-            f"{quant}: {fmt.refused_targets.get(target, 'not for this target')}", "--quant awq"
-        )
     return Recipe("direct", quant)
 
 

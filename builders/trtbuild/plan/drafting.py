@@ -120,11 +120,14 @@ def _format(
     supported, why = format_support(fmt, gpu, target, version=version, experts=experts)
     if why:
         severity = "warning" if supported else "error"
-        others = ", ".join(instead(fmt, gpu, target, version=version))
-        remedy = "try it with `trtbuild verify` before relying on it" if supported else f"--quant {others}"
-        findings.append(
-            finding_on("format.gpu", severity, source, why, remedy if supported or others else "")
-        )
+        remedy = "try it with `trtbuild verify` before relying on it"
+        if not supported:
+            others = ", ".join(instead(fmt, gpu, target, version=version))
+            there = Target.LLMAPI if target is Target.ENGINE else Target.ENGINE
+            serves, _ = format_support(fmt, gpu, there, experts=experts)
+            ways = ([f"--target {there.value}"] if serves else []) + ([f"--quant {others}"] if others else [])
+            remedy = "; or ".join(ways)
+        findings.append(finding_on("format.gpu", severity, source, why, remedy))
     return fmt.name, fmt
 
 
