@@ -1,13 +1,13 @@
 """OCR beside a language model on one local server: how well pages are read, what reading costs streams.
 
-Run by ``scripts/bench-cohosted``; prints JSON. CPU seconds are those of the window in which the pictures are
-read, by the owner of the process.
+Run by ``scripts/bench-cohosted``; prints one table. CPU seconds are those of the window in which the pictures
+are read, by the owner of the process.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import tempfile
 import threading
 import time
@@ -37,6 +37,7 @@ from trtbuild.serve.server import Server, start
 from trtbuild.spec import DeploymentSpec, LlmSpec, Target, VisionSpec
 
 MODEL = "smollm2-135m"
+_TOKENS = 100  # of each answer; a stream asks again until all pictures are read
 
 
 def character_error_rates(client: VisionClient) -> dict[str, float]:
@@ -52,7 +53,8 @@ def character_error_rates(client: VisionClient) -> dict[str, float]:
         "Chinese": (CHINESE, encoded(draw(CHINESE))),
     }
     return {
-        name: round(error_rate(lines, client.read(data).text), 4) for name, (lines, data) in pages.items()
+        f"CER, {name}": round(error_rate(lines, client.read(data).text), 4)
+        for name, (lines, data) in pages.items()
     }
 
 
@@ -73,13 +75,13 @@ def cpu_by_owner(server: Server) -> dict[str, float]:
 
 
 def together(server: Server, *, streams: int, pictures: int, at_once: int) -> dict[str, Any]:
-    """Reads pictures while streams decode; each stream must bring what it brings alone."""
+    """Reads pictures while streams decode; each answer must come whole."""
     question = [{"role": "user", "content": "Write a very long story about a lighthouse."}]
     page, over = encoded(draw(ENGLISH)), threading.Event()
     vision = VisionClient(server.grpc_address, server.metrics_address)
-    sampling = {"max_tokens": 200, "temperature": 0.0}
+    sampling = {"max_tokens": _TOKENS, "temperature": 0.0}
     with Client(server.grpc_address) as client, ThreadPoolExecutor(streams + at_once) as pool:
-        alone = client.chat(MODEL, question, **sampling).text
+        client.chat(MODEL, question, **sampling)  # warm
 
         def stream(_: int) -> tuple[int, int, int]:
             whole = broken = tokens = 0
@@ -113,19 +115,22 @@ def together(server: Server, *, streams: int, pictures: int, at_once: int) -> di
     vision.close()
     good = [item for item in readings if item is not None]
     spent = {name: round(after[name] - cpu.get(name, 0.0), 2) for name in sorted(after)}
+    lines = int(counters["request_success"] - counted["request_success"])
+    executions = int(counters["exec_count"] - counted["exec_count"])
     return {
         "streams": streams,
-        "streams_whole": sum(row[0] for row in ended),
-        "streams_broken": sum(row[1] for row in ended),
-        "stream_tokens": sum(row[2] for row in ended),
-        "alone_characters": len(alone),
+        "answers whole": sum(row[0] for row in ended),
+        "answers broken": sum(row[1] for row in ended),
+        "answers' tokens": sum(row[2] for row in ended),
         "pictures": pictures,
-        "pictures_failed": pictures - len(good),
-        "worst_cer": round(max(good, default=1.0), 4),
-        "window_s": round(took_s, 2),
-        "cpu_s": {**spent, "sum": round(sum(spent.values()), 2)},
-        "ocr_rec_requests": counters["request_success"] - counted["request_success"],
-        "ocr_rec_executions": counters["exec_count"] - counted["exec_count"],
+        "pictures failed": pictures - len(good),
+        "highest CER of a picture": round(max(good, default=1.0), 4),
+        "pictures read in, s": round(took_s, 2),
+        **{f"CPU s, {name}": value for name, value in spent.items()},
+        "CPU s, sum": round(sum(spent.values()), 2),
+        "lines recognised (ocr_rec, nv_inference_request_success)": lines,
+        "executions (ocr_rec, nv_inference_exec_count)": executions,
+        "lines an execution": round(lines / max(executions, 1), 2),
     }
 
 
@@ -141,13 +146,23 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder) / "model_repo"
+        _note("generating the repository")
         generate(prepare(spec), repository)
+        _note("starting the server")
         with start(repository) as server:
             client = VisionClient(server.grpc_address, server.metrics_address)
-            result = {"cer": character_error_rates(client)}
+            _note("reading four pages")
+            result: dict[str, Any] = character_error_rates(client)
             client.close()
+            _note("reading pictures while streams decode")
             result |= together(server, streams=asked.streams, pictures=asked.pictures, at_once=asked.at_once)
-    print(json.dumps(result, indent=2))
+    width = max(map(len, result))
+    for name, value in result.items():
+        print(f"{name:<{width}}  {value:>8}")
+
+
+def _note(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -31,6 +31,14 @@ class TritonError(Exception):
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Logger:
+    errors: ClassVar[list[str]] = []
+
+    @classmethod
+    def log_error(cls, message: str) -> None:
+        cls.errors.append(message)
 
 
 class InferenceResponse:
@@ -68,15 +76,17 @@ def load_model(
     """A model.py of ``folder``/``name``/1, initialised as Triton does it."""
     module = ModuleType("triton_python_backend_utils")
     module.Tensor, module.TritonError, module.InferenceResponse = Tensor, TritonError, InferenceResponse  # type: ignore[attr-defined]
+    module.Logger = Logger  # type: ignore[attr-defined]
+    Logger.errors = []
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(sys, "path", [*sys.path])  # what the model adds goes again
     monkeypatch.delitem(sys.modules, "tritontext", raising=False)
-    spec = importlib.util.spec_from_file_location(f"{name}_model", folder / name / "1" / "model.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    model = loaded.TritonPythonModel()
+    package = ModuleType(f"{name}_version_1")  # Triton imports the version's folder as a package
+    package.__path__ = [str(folder / name / "1")]
+    for known in [key for key in sys.modules if key.split(".")[0] == package.__name__]:
+        del sys.modules[known]  # of another test's folder
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    model = importlib.import_module(f"{package.__name__}.model").TritonPythonModel()
     config = {"parameters": {key: {"string_value": value} for key, value in parameters.items()}}
     args = {"model_config": json.dumps(config), "model_repository": str(folder / name), "model_version": "1"}
     model.initialize(args)

@@ -17,7 +17,7 @@ from trtbuild.repository.render import model_code
 
 ALLOWED = {"numpy", "tokenizers", "jinja2", "triton_python_backend_utils"}
 OF_PACKAGES = {"markupsafe", "huggingface_hub", "numpy"}  # what the allowed ones import themselves
-KINDS = ("llm_front", "llm_preprocess", "llm_postprocess", "instant_engine")
+KINDS = ("llm_front", "llm_preprocess", "llm_postprocess", "llm_llmapi", "instant_engine")
 
 
 def _sources() -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.fake_triton import Request, load_model
+from tests.support.fake_triton import Logger, Request, load_model
 from tests.support.real_tokenizers import tokenizer, tokenizer_spec
 
 from trtbuild.repository.llm import text_package
@@ -158,3 +158,24 @@ def test_special_tokens_are_skipped_or_shown(steps: Any, skips: str, text: bytes
     model = steps("llm_postprocess", skip_special_tokens=skips)
     (response,) = model.execute([Request(["OUTPUT"], TOKENS_BATCH=[[[a, 2]]], SEQUENCE_LENGTH=[[2]])])
     assert response.outputs["OUTPUT"].tolist() == [[text]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "good"),
+    [
+        ("llm_preprocess", "INPUT_ID", {"QUERY": [["x"]], "REQUEST_OUTPUT_LEN": [[1]]}),
+        ("llm_postprocess", "OUTPUT", {"TOKENS_BATCH": [[[5]]], "SEQUENCE_LENGTH": [[1]]}),
+    ],
+)
+def test_a_fault_spares_the_others_and_its_detail_is_for_the_log(
+    steps: Any, kind: str, output: str, good: Any
+) -> None:
+    class Broken(Request):
+        def inputs(self) -> Any:
+            raise RuntimeError("Failed to increase the shared memory pool size for key 'trtbuild-7'")
+
+    failed, served = steps(kind).execute([Broken([output]), Request([output], **good)])
+    assert "/dev/shm is full" in str(failed.error)
+    assert "trtbuild-7" not in str(failed.error)
+    assert "trtbuild-7" in Logger.errors[0]
+    assert served.error is None

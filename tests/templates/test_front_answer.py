@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,50 @@ def test_an_error_is_told_once_and_in_one_line() -> None:
     made.accept(wire.Reply(error="first line\nsecond line"))
     made.accept(wire.Reply(error="another"))
     made.finish("stop")
-    assert made.failure == ("INTERNAL", "the engine refused or failed: first line")
+    assert made.failure == ("INTERNAL", "the engine refused or failed: first line", None)
     assert made.reason is None
+
+
+_LOST_SEGMENT = "Failed to increase the shared memory pool size for key 'trtbuild-1-ab' to 8 bytes"
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        (
+            f"Failed to process the request(s) for model 'e_0_0', message: {_LOST_SEGMENT}",
+            "/dev/shm is full",
+        ),
+        (
+            "Failed to process the request(s) for model instance 'e_0_0', message: Stub process is not healthy.",
+            "the server's log says why",
+        ),
+        (
+            "Traceback (most recent call last):\n File '/opt/e/1/model.py'\nKeyError: 1",
+            "the server's log",
+        ),
+    ],
+)
+def test_what_speaks_of_the_engines_inside_is_for_the_log(said: str, part: str) -> None:
+    logged: list[str] = []
+    pb_utils = SimpleNamespace(Logger=SimpleNamespace(log_error=logged.append))
+    made = _answer()
+    made.accept(wire.Reply(error=said))
+    text = made.failure.text(pb_utils)
+    assert text.startswith("the engine failed: ")
+    assert part in text
+    assert text.endswith(" [INTERNAL]")
+    assert not {word for word in ("trtbuild-1-ab", "e_0_0", "model.py") if word in text}
+    assert logged == [f"the engine failed: {said}"]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_an_answer_with_a_gap_ends_as_an_error(final: bool) -> None:
+    made = _answer()
+    made.accept(wire.Reply(ids=[[500, 501]], final=final))
+    made.lost(RuntimeError(_LOST_SEGMENT))
+    pb_utils = SimpleNamespace(Logger=SimpleNamespace(log_error=lambda _: None))
+    assert made.failure.text(pb_utils).startswith("a part of the answer could not be sent: the server has no")
 
 
 def _message(

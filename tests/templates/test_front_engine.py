@@ -114,7 +114,7 @@ def test_a_server_that_is_not_there_is_named_and_found_when_it_comes() -> None:
 
     async def run() -> None:
         calls = engine.Engine(f"127.0.0.1:{port}", "m_engine")
-        code, message = (await _ask(calls)).failure
+        code, message, _ = (await _ask(calls)).failure
         assert code == "UNAVAILABLE"
         assert f"m_engine at 127.0.0.1:{port} is not reachable" in message
         for _ in range(2):  # it goes and comes again: the connection is made anew

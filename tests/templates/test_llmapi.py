@@ -209,19 +209,6 @@ def test_what_is_read_of_an_answer_is_there_in_every_release(release: str) -> No
     )
 
 
-def test_the_code_reads_on_310_and_imports_tensorrt_llm_only_when_it_runs() -> None:
-    allowed = set(sys.stdlib_module_names) | {"numpy", "triton_python_backend_utils"}
-    for name, data in model_code("llm_llmapi").items():
-        tree = ast.parse(data, name, feature_version=(3, 10))
-        found = {
-            node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level
-        }
-        found |= {
-            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
-        }
-        assert {(module or "").split(".")[0] for module in found} <= allowed
-
-
 @pytest.fixture
 def progress(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """``responses`` of the package over the echoing engine: a function from a job to its responses."""

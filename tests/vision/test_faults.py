@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from tests.support.pages import ENGLISH, draw, encoded
 
-from trtbuild_templates.vision_ocr.faults import told
+from trtbuild_templates.faults import told
 
 SEGMENT = (
     "Failed to increase the shared memory pool size for key 'trtbuild-1-ab-cd' to 1048576 bytes. "

@@ -45,7 +45,6 @@ def write_assistant(
     folder = repository / name
     steps.make_folder(folder / "1")
     steps.write_file(folder / "config.pbtxt", text.encode())
-    code = {**model_code("page_assistant"), "faults.py": model_code("vision_ocr")["faults.py"]}
-    for file, data in code.items():
+    for file, data in model_code("page_assistant").items():
         steps.write_file(folder / "1" / file, data)
     return folder

@@ -77,13 +77,15 @@ def parse_config(text: str, name: str) -> model_config_pb2.ModelConfig:
 
 
 def model_code(kind: str) -> dict[str, bytes]:
-    """File name → bytes of the static Python files of one kind of model, ``model.py`` among them.
+    """File name → bytes of the static Python files of one kind of model: its own, ``model.py`` among them,
+    and what every model has.
 
     Raises:
         RepositoryError: if the package does not carry them.
     """
-    folder = resources.files(TEMPLATES).joinpath(kind)
+    package = resources.files(TEMPLATES)
+    folder = package.joinpath(kind)
     files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.name.endswith(".py")}
     if "model.py" not in files:
         raise RepositoryError(f"the installed package lacks the code of {kind}", "install trtbuild again")
-    return files
+    return files | {"faults.py": package.joinpath("faults.py").read_bytes()}

@@ -172,8 +172,7 @@ def _stages(plan: VisionPlan, origin: str, assets: Path | None) -> list[ModelFol
     raw = tuple(
         Tensor(name=f"raw_{i}", dtype=row.dtype, dims=row.dims) for i, row in enumerate(raw_outputs(plan))
     )
-    ocr = model_code("vision_ocr")
-    faults, picture_file = {"faults.py": ocr["faults.py"]}, {"picture.py": ocr["picture.py"]}
+    picture_file = {"picture.py": model_code("vision_ocr")["picture.py"]}
     folders = []
     inputs: tuple[Tensor, ...]
     for stage in plan.stages:
@@ -181,13 +180,13 @@ def _stages(plan: VisionPlan, origin: str, assets: Path | None) -> list[ModelFol
         if stage.role == "preprocess":
             inputs, outputs = (IMAGE,), (*_tensors(pixels), GEOMETRY, PROBLEM)
             code, parameters, comment = (
-                {**model_code(kind), **faults, **picture_file},
+                {**model_code(kind), **picture_file},
                 before,
                 "Encoded pictures to pixels.",
             )
         else:
             inputs, outputs = (*raw, GEOMETRY, PROBLEM), answer_tensors(plan)
-            code, parameters = {**model_code(kind), **faults}, after
+            code, parameters = model_code(kind), after
             comment = (
                 f"The network's outputs ({', '.join(row.name for row in raw_outputs(plan))}) to answers."
             )

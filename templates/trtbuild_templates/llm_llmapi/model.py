@@ -21,9 +21,14 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from trtbuild_templates.faults import told
+else:
+    from .faults import told
 
 from .engine import LlmEngine
 from .jobs import Busy, Job, Refused, read_jobs
@@ -180,12 +185,11 @@ class Reply:
 
     def fail(self, exc: BaseException) -> None:
         """Ends the request with an error that its caller can act on."""
-        message, code = f"the LLM failed: {type(exc).__name__}: {exc}", "INTERNAL"
         if isinstance(exc, asyncio.CancelledError):
             message, code = "the request was cancelled", "CANCELLED"
         elif isinstance(exc, Refused):
             message, code = str(exc), exc.code
         else:
-            pb_utils.Logger.log_error(message)
+            message, code = told("the LLM failed", exc, pb_utils), "INTERNAL"
         error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))
         self.send(pb_utils.InferenceResponse(error=error), final=True)

@@ -25,9 +25,9 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 if TYPE_CHECKING:
-    from trtbuild_templates.vision_ocr.faults import told
+    from trtbuild_templates.faults import is_of_the_inside, told
 else:
-    from .faults import told
+    from .faults import is_of_the_inside, told
 
 _LOOK_FOR_CLIENT_S = 0.05  # is_cancelled costs the loop 77 µs
 _PROMPT = "This is the text of a page:\n\n{page}\n\n{question}"
@@ -89,10 +89,11 @@ class TritonPythonModel:
             error = pb_utils.TritonError("the page assistant is stopping", pb_utils.TritonError.UNAVAILABLE)
         except Exception as problem:  # of this request, whatever it is
             # What the two models say is for whoever asks; anything else is for the log.
-            if hasattr(problem, "message"):
-                text = f"the page assistant failed: {problem.message()}"
+            said = problem.message() if hasattr(problem, "message") else None
+            if said is None or is_of_the_inside(said):
+                text = told("the page assistant failed", said or problem, pb_utils)
             else:
-                text = told("the page assistant failed", problem, pb_utils)
+                text = f"the page assistant failed: {said}"
             error = pb_utils.TritonError(text, pb_utils.TritonError.INTERNAL)
         # The last word: nothing is sent or asked of the sender behind it.
         if error is None:

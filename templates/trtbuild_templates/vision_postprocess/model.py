@@ -18,7 +18,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 if TYPE_CHECKING:
-    from trtbuild_templates.vision_ocr.faults import told
+    from trtbuild_templates.faults import told
 else:
     from .faults import told
 
