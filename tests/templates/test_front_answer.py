@@ -161,7 +161,7 @@ _LOST_SEGMENT = "Failed to increase the shared memory pool size for key 'trtbuil
             "/dev/shm is full",
         ),
         (
-            "Failed to process the request(s) for model instance 'e_0_0', message: Stub process is not healthy.",
+            "Failed to process the request(s) for model 'e_0_0', message: Stub process is not healthy.",
             "the server's log says why",
         ),
         (

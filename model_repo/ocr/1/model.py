@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from .faults import told
+if TYPE_CHECKING:
+    from trtbuild_templates.faults import told
+else:
+    from .faults import told
+
 from .networks import Cancelled, NetworkError, TritonNetworks
 from .picture import PictureError, decode
 from .reader import Line, Reader, Settings

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from .faults import told
+if TYPE_CHECKING:
+    from trtbuild_templates.faults import told
+else:
+    from .faults import told
+
 
 _MOST_CALLS = 32  # threads of the Python backend's pool for one instance, each held by a call
 

@@ -14,7 +14,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tritonstream.text import TextStream, TokenBytes
+    from trtbuild_templates.faults import is_of_the_inside, told
 else:
+    from .faults import is_of_the_inside, told
     from .tritontext import TextStream, TokenBytes
 
 from .inputs import Array, TextRequest
@@ -39,15 +41,19 @@ class Then(Enum):
 
 
 class Failure(NamedTuple):
-    """An error for the client: the name of a TritonError code, and one line."""
+    """An error for the client: the name of a TritonError code, and one line.
+
+    ``detail`` of a fault inside the server is for its log.
+    """
 
     code: str
     message: str
+    detail: object = None
 
-    @property
-    def text(self) -> str:
-        """For the client: a stream of gRPC gives an error no code before Triton 26.04."""
-        return f"{self.message} [{self.code}]"
+    def text(self, pb_utils: Any) -> str:
+        """For the client: a stream of gRPC gives an error no code before Triton 26.04. Logs the detail."""
+        message = self.message if self.detail is None else told(self.message, self.detail, pb_utils)
+        return f"{message} [{self.code}]"
 
 
 class Chunk(NamedTuple):
@@ -125,6 +131,9 @@ class Answer:
     def accept(self, reply: Reply) -> Then:
         """Takes one message of the engine."""
         if reply.error:
+            if is_of_the_inside(reply.error):
+                self.fail("INTERNAL", "the engine failed", reply.error)
+                return Then.LET_END
             line = one_line(reply.error)
             cause = line.removesuffix(_UNSUPPORTED)
             code = "INTERNAL" if cause == line else "UNSUPPORTED"
@@ -157,11 +166,20 @@ class Answer:
         self.reason = reason
         self._close()
 
-    def fail(self, code: str, message: str) -> None:
-        """Ends the answer with an error; ``code`` names a TritonError code."""
+    def fail(self, code: str, message: str, detail: object = None) -> None:
+        """Ends the answer with an error; see `Failure`."""
         if not self.complete:
-            self.failure = Failure(code, message)
+            self.failure = Failure(code, message, detail)
             self._close()
+
+    def lost(self, cause: object) -> None:
+        """A response could not be sent: text behind a gap would be worse than an error."""
+        failure = Failure("INTERNAL", "a part of the answer could not be sent", cause)
+        if self.complete:
+            self.failure = failure
+            self._ready(self)
+        else:
+            self.fail(*failure)
 
     @property
     def has_more(self) -> bool:

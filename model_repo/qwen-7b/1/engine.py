@@ -9,7 +9,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from trtbuild_templates.faults import is_of_the_inside
+else:
+    from .faults import is_of_the_inside
 
 from . import http2
 from .answer import Answer, Then, one_line
@@ -42,7 +47,7 @@ class _EngineCall(http2.Call):
         try:
             then = answer.accept(reader.parse(data)) if token is None else answer.accept_tokens([token])
         except Exception as exc:  # one answer's fault must not end those on the same connection
-            answer.fail("INTERNAL", f"the text front failed: {type(exc).__name__}: {exc}")
+            answer.fail("INTERNAL", "the text front failed", exc)
             then = Then.CANCEL
         if then is Then.CANCEL:
             self._engine.cancel(answer)
@@ -135,12 +140,15 @@ class Engine:
 
     def failed(self, answer: Answer, status: int, details: str) -> None:
         """Ends an answer as its call ended."""
+        inside = is_of_the_inside(details)
         details = one_line(details or f"gRPC status {status}, no details")
         if status == http2.UNAVAILABLE:
             reason = f"the engine {self._model} at {self._address} is not reachable: {details}"
             answer.fail("UNAVAILABLE", reason)
         elif status == http2.CANCELLED:
             answer.fail("CANCELLED", f"the engine's call was cancelled by the server: {details}")
+        elif inside:
+            answer.fail("INTERNAL", f"the engine {self._model} failed", details)
         else:
             answer.fail("INTERNAL", f"the engine {self._model} failed: {details}")
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from .answer import CANCELLED, DEADLINE, Answer
+from .answer import CANCELLED, DEADLINE, Answer, Failure
 from .engine import Engine
 from .meter import Meter
 from .sender import Sender
@@ -45,9 +45,9 @@ class FrontLoop:
         if ready:
             self._loop.call_soon_threadsafe(self._start, ready)
 
-    def fail(self, answer: Answer, message: str, code: str) -> None:
+    def fail(self, answer: Answer, failure: Failure) -> None:
         """Ends an answer whose request did not reach the engine."""
-        self._loop.call_soon_threadsafe(answer.fail, code, message)
+        self._loop.call_soon_threadsafe(answer.fail, *failure)
 
     def stop(self) -> None:
         """Ends all answers, sends that, and ends the thread."""

@@ -99,7 +99,9 @@ class TritonPythonModel:
                     ready.append(taken)
             except Exception as exc:
                 failure = _described(exc)
-                error = pb_utils.TritonError(failure.text, getattr(pb_utils.TritonError, failure.code))
+                error = pb_utils.TritonError(
+                    failure.text(pb_utils), getattr(pb_utils.TritonError, failure.code)
+                )
                 response = pb_utils.InferenceResponse(output_tensors=[], error=error)
                 request.get_response_sender().send(
                     response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -155,8 +157,7 @@ class TritonPythonModel:
         try:
             self._prepare(answer)
         except Exception as exc:  # a fault of ours must not leave the client waiting
-            failure = _described(exc)
-            self._loop.fail(answer, failure.message, failure.code)
+            self._loop.fail(answer, _described(exc))
         else:
             self._loop.go_on(answer)
 
@@ -166,4 +167,4 @@ def _described(exc: Exception) -> Failure:
         return Failure("INVALID_ARG", str(exc))
     if isinstance(exc, _Busy):
         return Failure("UNAVAILABLE", str(exc))
-    return Failure("INTERNAL", f"the text front failed: {type(exc).__name__}: {exc}")
+    return Failure("INTERNAL", "the text front failed", exc)

@@ -113,7 +113,7 @@ class Sender:
         pb_utils = self._pb_utils
         if answer.failure is not None:
             code = getattr(pb_utils.TritonError, answer.failure.code, pb_utils.TritonError.INTERNAL)
-            error = pb_utils.TritonError(answer.failure.text, code)
+            error = pb_utils.TritonError(answer.failure.text(pb_utils), code)
             self._out(answer, pb_utils.InferenceResponse(output_tensors=[], error=error), final=True)
             return
         chunk = answer.take(everything=self._coalesce)
@@ -130,8 +130,10 @@ class Sender:
         try:
             answer.channel.send(response, flags=self._final if final else 0)
         except Exception as exc:  # a fault of one client must not end the others' answers
-            print(f"a response could not be sent: {exc}", flush=True)
-            if not final:
+            if final:  # Triton's sender is closed by the attempt
+                self._pb_utils.Logger.log_error(f"a last response could not be sent: {exc}")
+            else:
+                answer.lost(exc)
                 self._gone(answer)
 
     def _tensors(self, answer: Answer, chunk: Chunk) -> list[Any]:

@@ -19,11 +19,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from trtbuild_templates.faults import told
+else:
+    from .faults import told
 
 Array = npt.NDArray[Any]
 
@@ -47,8 +52,12 @@ class TritonPythonModel:
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
-        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        output = self._decode(tensors["TOKENS_BATCH"], tensors["SEQUENCE_LENGTH"])
+        try:
+            tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+            output = self._decode(tensors["TOKENS_BATCH"], tensors["SEQUENCE_LENGTH"])
+        except Exception as exc:  # of this request alone
+            error = pb_utils.TritonError(told("decoding the tokens failed", exc, pb_utils))
+            return pb_utils.InferenceResponse(output_tensors=[], error=error)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", output)])
 
     def _decode(self, tokens: Array, lengths: Array) -> Array:

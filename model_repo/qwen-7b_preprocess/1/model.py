@@ -22,11 +22,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from trtbuild_templates.faults import told
+else:
+    from .faults import told
 
 # One text leaves nothing to share among threads: handing it to one takes twice as long as encoding it.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -54,11 +59,13 @@ class TritonPythonModel:
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
-        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         try:
-            made = self._encode(tensors)
+            made = self._encode({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
         except self._text.TextError as exc:
             error = pb_utils.TritonError(str(exc), pb_utils.TritonError.INVALID_ARG)
+            return pb_utils.InferenceResponse(output_tensors=[], error=error)
+        except Exception as exc:  # of this request alone
+            error = pb_utils.TritonError(told("encoding the text failed", exc, pb_utils))
             return pb_utils.InferenceResponse(output_tensors=[], error=error)
         names = request.requested_output_names()
         return pb_utils.InferenceResponse(
