@@ -19,7 +19,15 @@ LIMITS = Limits(max_batch_size=32, max_num_tokens=2048, kv_tokens=80_000, tokens
 REQUEST_S = 6e-3
 TRUTH = StepCost(
     replace(_NO_WORK, dense_ops_per_token=6e-4, kv_bytes_per_token=2e-6, attention_ops_per_pair=3e-7),
-    replace(_UNIT_RATES, step_s=8e-3, sequence_s=5e-4, prompt_s=9e-3, request_s=REQUEST_S),
+    replace(
+        _UNIT_RATES,
+        step_s=8e-3,
+        sequence_s=5e-4,
+        prompt_s=3e-3,
+        request_s=REQUEST_S,
+        matrix_s=1e-3,
+        reshape_s=9e-3,
+    ),
 )
 
 

@@ -26,6 +26,7 @@ def test_few_streams_tell_what_many_will_see(measured: list[MeasuredRequest]) ->
     for batch in (1.0, 4.0, 16.0, 32.0):
         assert found.cost.base_s(batch, batch) == pytest.approx(TRUTH.base_s(batch, batch), rel=0.1)
     assert found.cost.base_s(800.0, 1.0) == pytest.approx(TRUTH.base_s(800.0, 1.0), rel=0.1)
+    assert found.cost.rates.reshape_s == pytest.approx(TRUTH.rates.reshape_s, rel=0.1)
     outside = found.cost.rates.request_s + found.cost.rates.prompt_s
     assert outside == pytest.approx(REQUEST_S + TRUTH.rates.prompt_s, rel=0.2)
 

@@ -30,8 +30,18 @@ from trtbuild.plan.latency.work import ModelWork
 _FREE = 1e30  # a rate at which something costs nothing
 
 
-def cost(*, token_s: float = 1e-3, step_s: float = 10e-3, kv_token_s: float = 0.0) -> StepCost:
-    """Step time = ``step_s`` + ``token_s`` × tokens + ``kv_token_s`` × cached tokens of those that decode."""
+def cost(
+    *,
+    token_s: float = 1e-3,
+    step_s: float = 10e-3,
+    kv_token_s: float = 0.0,
+    matrix_s: float = 0.0,
+    reshape_s: float = 0.0,
+) -> StepCost:
+    """Step time = ``step_s`` + ``token_s`` × tokens + ``kv_token_s`` × cached tokens of those that decode.
+
+    ``matrix_s`` comes to steps of several tokens, ``reshape_s`` to those of another number than the last.
+    """
     work = ModelWork(
         layers=1,
         hidden=1,
@@ -61,6 +71,8 @@ def cost(*, token_s: float = 1e-3, step_s: float = 10e-3, kv_token_s: float = 0.
         step_s=step_s,
         layer_s=0.0,
         sequence_s=0.0,
+        matrix_s=matrix_s,
+        reshape_s=reshape_s,
     )
     return StepCost(work, rates)
 
@@ -77,6 +89,17 @@ def test_one_request_alone() -> None:
     # prompt: 10 + 100 × 1 ms; then two steps of one token: 2 × 11 ms
     assert ttft_s(trace) == pytest.approx([0.110])
     assert trace.times.ended == pytest.approx([0.132])
+
+
+def test_a_step_of_another_number_of_tokens_takes_longer() -> None:
+    price = cost(matrix_s=2e-3, reshape_s=5e-3)
+    alone = simulate(all_at_once(Requests([100], [3])), cost=price, limits=LIMITS)
+    # 10 + 100 ms, 5 for the new number of tokens, 2 as they are several; a step of one token, another of one
+    assert ttft_s(alone) == pytest.approx([0.117])
+    assert alone.times.ended == pytest.approx([0.117 + 0.016 + 0.011])
+    # two decode together, one goes on alone: 20 + 10 + 7, then 12 + 7, then 11 + 5, then 11
+    together = simulate(all_at_once(Requests([10, 10], [2, 4])), cost=price, limits=LIMITS)
+    assert together.times.ended == pytest.approx([0.037 + 0.019, 0.037 + 0.019 + 0.016 + 0.011])
 
 
 def test_a_long_prompt_takes_steps_of_whole_blocks() -> None:
@@ -228,7 +251,7 @@ def test_every_request_gets_its_tokens_and_no_step_is_too_large(
 def test_the_result_does_not_depend_on_how_many_steps_are_taken_at_once(
     traffic: Traffic, limits: Limits, most: int
 ) -> None:
-    price = cost(kv_token_s=1e-5)
+    price = cost(kv_token_s=1e-5, matrix_s=1e-3, reshape_s=7e-3)
     whole = simulate(traffic, cost=price, limits=limits)
     parts = simulate(traffic, cost=price, limits=limits, max_run=most)
     assert parts.times.first == pytest.approx(whole.times.first, rel=1e-9)

@@ -2,8 +2,10 @@
 
 When tokens came says what each step did and how long it took (`steps`). The constants are those with which
 neighbouring steps, and the first tokens of requests that came to an idle engine, take as long as measured
-(robust least squares on logarithms). How first tokens scatter around that is kept too: percentiles of a load
-are of the scattered times. The simulator then predicts other loads.
+(robust least squares on logarithms). A step that has another number of tokens than the one before it is
+priced apart: with few streams only those around a prompt are such, with many nearly all are. How first
+tokens scatter around that is kept too: percentiles of a load are of the scattered times. The simulator then
+predicts other loads.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from trtbuild.plan.latency.steps import Blocks, MeasuredRequest, blocks_of, step
 from trtbuild.plan.latency.work import ModelWork
 
 LEAST_REQUESTS = 50
-_BLOCK_S = 0.25  # some ten steps of a small model on a CPU
+_BLOCK_S = 0.1  # some steps of a small model on a CPU: single tokens come late and in bursts
 _TYPICAL_ERROR = 0.1
 _SAME_S = 1e-6  # a user's next request comes when the answer ends
 _GUESS_SPREAD = 2.0  # logarithms: guesses are of the order of magnitude alone
@@ -48,8 +50,10 @@ class Calibration:
 _GUESSES = {
     "token_s": 5e-4,  # arithmetic of a token
     "step_s": 5e-3,
+    "matrix_s": 1e-3,  # where a step has several tokens
+    "reshape_s": 3e-3,  # where it has another number of them than the one before
     "sequence_s": 5e-4,  # lm_head, sampling, response, transport and client, for each token that is given out
-    "prompt_s": 5e-3,  # tokenising and taking in a request, which steps that run meanwhile pay for
+    "prompt_s": 1e-3,  # tokenising and taking in a request, which steps that run meanwhile pay for
     "kv_token_s": 1e-6,  # for each cached token that decoding reads
     "pair_s": 1e-7,  # for each pair of a prompt's token and one before it
     "request_s": 5e-3,  # outside of any step
@@ -143,6 +147,8 @@ class _Alone:
     def errors(self, cost: StepCost) -> NDArray[np.float64]:
         """Logarithms of predicted over measured."""
         step = cost.base_s(self._isl, np.ones_like(self._isl)) + cost.pair_s * self._isl**2 / 2
+        # the step before was of an answer that ended, and so of one token
+        step = step + cost.rates.reshape_s * (self._isl > 1)
         return np.asarray(np.log((cost.rates.request_s + cost.rates.prompt_s + step) / self._ttft_s))
 
 
@@ -153,6 +159,8 @@ def _errors(blocks: Blocks, cost: StepCost) -> NDArray[np.float64]:
         + cost.work.dense_ops_per_token * blocks.tokens
         + cost.rates.sequence_s * blocks.rows
         + cost.rates.prompt_s * blocks.prompts
+        + cost.rates.matrix_s * blocks.matrices
+        + cost.rates.reshape_s * blocks.reshapes
         + cost.kv_token_s * blocks.kv_tokens
         + cost.pair_s * blocks.pairs
     )
@@ -166,6 +174,9 @@ def _most_at_once(requests: Sequence[MeasuredRequest]) -> int:
     return int(np.cumsum([change for _, change in changes]).max())
 
 
+_OVERHEADS = ("step_s", "sequence_s", "prompt_s", "request_s", "matrix_s", "reshape_s")
+
+
 def _cost(point: NDArray[np.float64]) -> StepCost:
     """A step's cost with the constants as they are: work in seconds, done at a rate of one."""
     values = dict(zip(_GUESSES, np.exp(point).tolist(), strict=True))
@@ -175,7 +186,7 @@ def _cost(point: NDArray[np.float64]) -> StepCost:
         kv_bytes_per_token=values["kv_token_s"],
         attention_ops_per_pair=values["pair_s"],
     )
-    overheads = {name: values[name] for name in ("step_s", "sequence_s", "prompt_s", "request_s")}
+    overheads = {name: values[name] for name in _OVERHEADS}
     return StepCost(work, replace(_UNIT_RATES, **overheads))
 
 

@@ -3,7 +3,9 @@
     step = linear layers + experts + lm_head + attention + element-wise work + all-reduce + overhead
 
 A matrix product that takes ``c`` on the arithmetic units and ``m`` on the memory takes ``(c^p + m^p)^(1/p)``:
-their sum where p is 1, near their maximum where it is large. All terms work on numbers and on numpy arrays.
+their sum where p is 1, near their maximum where it is large. An engine that does not compile for fixed shapes
+prepares its kernels anew when a step has another number of tokens than the one before it (``reshape_s``; so
+OpenVINO's CPU nodes do). All terms work on numbers and on numpy arrays.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ class Rates:
     sequence_s: float  # for each sequence in the step: bookkeeping, sampling, response
     request_s: float = 0.0
     prompt_s: float = 0.0  # for each prompt that ends in the step, where its taking in delays the step
+    matrix_s: float = 0.0  # a step of several tokens: products of matrices instead of one with a vector
+    reshape_s: float = 0.0  # a step of another number of tokens than the one before it
 
 
 _RATES = (
@@ -51,14 +55,15 @@ _RATES = (
 )  # fmt: skip
 _OVERHEADS = (
     "reduce_s", "step_s", "layer_s", "sequence_s",
-    "prompt_s",
+    "prompt_s", "matrix_s", "reshape_s",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Step times of a model on a device: ``base_s``, the parts of attention, linear in cached tokens, and
-    ``rates.prompt_s`` for each prompt that ends in the step."""
+    """Step times of a model on a device: ``base_s``, the parts of attention, linear in cached tokens,
+    ``rates.prompt_s`` for each prompt that ends in the step, and ``rates.reshape_s`` where its tokens are
+    not as many as the last step's."""
 
     work: ModelWork
     rates: Rates
@@ -92,7 +97,7 @@ class StepCost:
             sent = 2.0 * (work.tp - 1) / work.tp * work.reduced_bytes_per_token * tokens
             seconds = seconds + 2 * work.layers * (rates.reduce_s + sent / rates.reduce_bytes_s)
         overhead = rates.step_s + rates.layer_s * work.layers
-        return seconds + (rates.sequence_s * rows + overhead)
+        return seconds + (rates.sequence_s * rows + rates.matrix_s * (tokens > 1) + overhead)
 
     @property
     def kv_token_s(self) -> float:

@@ -1,7 +1,8 @@
 """One engine's scheduler: which tokens each step takes, as TensorRT-LLM's in-flight batching decides it.
 
 A *run* is one step with prompt tokens in it, or as many steps of pure decoding as pass until the batch or
-the pool changes: their times add up in closed form, because a step's time is linear in the cached tokens.
+the pool changes: their times add up in closed form, because a step's time is linear in the cached tokens;
+the first of them may take longer, where the step before it had another number of tokens.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Replica:
         self._full = False  # the first that waits does not fit
         self._chunks: list[tuple[int, int]] = []
         self._run = _NONE
-        self._begun_s = self._step_s = self._slope_s = 0.0
+        self._begun_s = self._step_s = self._slope_s = self._reshape_s = 0.0
+        self._last_tokens = 0  # of the step before
         self.busy = False
 
     def arrive(self, request: int) -> None:
@@ -91,9 +93,11 @@ class Replica:
         self.busy = True
         if self._contexts and self._fill(self._limits.max_num_tokens - batch):
             self._plan_mixed(batch)
-            return now_s + self._step_s
-        if batch:
+        elif batch:
             self._plan_decoding(batch)
+        if self._run.steps:
+            changed = self._run.tokens != self._last_tokens
+            self._reshape_s = self._cost.rates.reshape_s if changed else 0.0
             return now_s + self._span_s(self._run.steps)
         self.busy = False
         return math.inf
@@ -117,6 +121,7 @@ class Replica:
                 self._pool.grow(self._growth(steps))
             self._kv += batch * steps
         self._step += steps
+        self._last_tokens = self._run.tokens
         ended: list[int] = []
         while self._ends and self._ends[0][0] <= self._step:
             step, request = heappop(self._ends)
@@ -227,20 +232,22 @@ class Replica:
         return 0 if self._window is None else min(self._kv, batch * self._window)
 
     def _span_s(self, steps: int) -> float:
-        return steps * self._step_s + self._slope_s * (steps * (steps - 1) / 2)
+        return self._reshape_s + steps * self._step_s + self._slope_s * (steps * (steps - 1) / 2)
 
     def _steps_until(self, elapsed_s: float) -> int:
         """The first number of steps that takes ``elapsed_s`` or longer; at least one."""
         half, linear = self._slope_s / 2, self._step_s - self._slope_s / 2
+        even_s = max(0.0, elapsed_s - self._reshape_s)
         if half <= 1e-6 * linear:
-            steps = math.ceil(elapsed_s / self._step_s)
+            steps = math.ceil(even_s / self._step_s)
         else:
-            steps = math.ceil((math.sqrt(linear * linear + 4 * half * elapsed_s) - linear) / (2 * half))
+            steps = math.ceil((math.sqrt(linear * linear + 4 * half * even_s) - linear) / (2 * half))
+        steps = max(1, steps)
         while steps > 1 and self._span_s(steps - 1) >= elapsed_s:
             steps -= 1
         while self._span_s(steps) < elapsed_s:
             steps += 1
-        return max(1, steps)
+        return steps
 
     def _record(self, now_s: float, batch: int, steps: int) -> None:
         trace = self._trace

@@ -7,7 +7,7 @@ their common tokens together, however late single ones came.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import numpy as np
@@ -131,23 +131,28 @@ class Blocks:
     prompts: NDArray[np.float64]
     kv_tokens: NDArray[np.float64]
     pairs: NDArray[np.float64]
+    matrices: NDArray[np.float64]  # steps of several tokens
+    reshapes: NDArray[np.float64]  # steps of another number of tokens than the one before
+
+
+_COLUMNS = len(fields(Blocks))
 
 
 def blocks_of(steps: Sequence[Step], *, least_s: float) -> Blocks:
     """Blocks of at least ``least_s`` seconds; a step whose begin is not known ends one, and is in none."""
     rows: list[list[float]] = []
-    current = [0.0] * 7
+    current = [0.0] * _COLUMNS
     for before, step in pairwise(steps):
         known = step.decoding and step.clear and np.isfinite(step.end_s) and np.isfinite(before.end_s)
         if not known:
-            current = [0.0] * 7
+            current = [0.0] * _COLUMNS
             continue
         one = (
             step.end_s - before.end_s, 1, step.tokens, step.rows, len(step.prompts), step.kv_tokens,
-            step.pairs,
+            step.pairs, step.tokens > 1, step.tokens != before.tokens,
         )  # fmt: skip
         current = [total + value for total, value in zip(current, one, strict=True)]
         if current[0] >= least_s:
             rows.append(current)
-            current = [0.0] * 7
-    return Blocks(*np.array(rows, dtype=np.float64).reshape(-1, 7).T)
+            current = [0.0] * _COLUMNS
+    return Blocks(*np.array(rows, dtype=np.float64).reshape(-1, _COLUMNS).T)
