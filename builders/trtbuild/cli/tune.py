@@ -9,11 +9,11 @@ import click
 
 from trtbuild.cli.console import note, print_json, print_table
 from trtbuild.cli.measured import (
+    bounded,
     live,
     load_options,
     make_flow,
     make_load,
-    milliseconds,
     open_store,
     runs_option,
 )
@@ -74,7 +74,7 @@ def tune_command(
         _show(tuned, output)
     if best.score == 0:
         raise MeasureError(
-            f"no configuration meets {budget}: the nearest has {milliseconds(best.figure_s)} ms",
+            f"no configuration meets {budget}: the nearest has {_figure(best)} ms",
             "a larger budget, less load (--shape), or a smaller model",
         )
 
@@ -83,7 +83,11 @@ def _sentence(trial: Trial) -> str:
     what = ", ".join(f"{name} {value}" for name, value in trial.settings.items()) or "as planned"
     if trial.score is None:
         return f"{what}: not possible ({trial.error})"
-    return f"{what}: goodput {trial.score:.2f}/s, {milliseconds(trial.figure_s)} ms"
+    return f"{what}: goodput {trial.score:.2f}/s, {_figure(trial)} ms"
+
+
+def _figure(trial: Trial) -> str:
+    return bounded({"value": trial.figure_s, "at_least": trial.at_least})
 
 
 def _show(tuned: Tuned, output: Path) -> None:
@@ -91,7 +95,7 @@ def _show(tuned: Tuned, output: Path) -> None:
     rows = [
         (
             ", ".join(f"{name} {value}" for name, value in trial.settings.items()) or "as planned",
-            "–" if trial.score is None else f"{trial.score:.2f}", milliseconds(trial.figure_s),
+            "–" if trial.score is None else f"{trial.score:.2f}", _figure(trial),
             "best" if trial is tuning.best else trial.error,
         )
         for trial in tuning.trials

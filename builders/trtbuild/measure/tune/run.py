@@ -149,7 +149,8 @@ def trial_of(record: Record, settings: Settings, budget: Budget) -> Trial:
     if not record.complete:
         return Trial(settings, None, run_id=record.run_id, error=f"{record.state}: {record.why}")
     goodput = record.metrics["all"]["goodput_per_s"]["value"]
-    return Trial(settings, goodput, Level(0.0, budget, [record]).figure.value, record.run_id)
+    figure = Level(0.0, budget, [record]).figure
+    return Trial(settings, goodput, figure.value, record.run_id, at_least=figure.at_least)
 
 
 def _slo(slo: Slo, budget: Budget) -> Slo:

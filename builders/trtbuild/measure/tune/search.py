@@ -19,6 +19,7 @@ class Trial:
         score: goodput, requests a second within the budget; None: it could not be made or served.
         figure_s: the budget's percentile; breaks ties where nothing meets the budget.
         error: why there is no score.
+        at_least: ``figure_s`` falls among requests that failed: the true one is larger.
     """
 
     settings: Settings
@@ -26,6 +27,7 @@ class Trial:
     figure_s: float | None = None
     run_id: str = ""
     error: str = ""
+    at_least: bool = False
 
     def better_than(self, other: Trial, noise: float) -> bool:
         """Whether it helps, by more than noise."""
