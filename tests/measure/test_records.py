@@ -92,7 +92,8 @@ def test_a_request_without_an_answer_counts_as_longer_than_its_wait():
     assert group["latency_s"]["p90"]["at_least"]
     assert group["ttft_s"]["mean"]["at_least"]
     assert "at_least" not in group["ttft_s"]["p50"]
-    assert "15 of 55 requests got nothing" in " ".join(judged(made_generator(frozen())))
+    said = " ".join(judged(made_generator(frozen())))
+    assert "15 of 55 requests got nothing in the 5.0 s that they were waited for" in said
 
 
 def made_generator(made):
@@ -105,6 +106,15 @@ def made_generator(made):
     }
     made.load = {**made.load, "flows": []}
     return made
+
+
+@pytest.mark.parametrize(
+    ("sent", "late", "told"), [(44, 1, False), (1, 1, True), (44, 9, True), (9000, 30, False)]
+)
+def test_a_generator_is_called_late_where_more_than_a_hundredth_surely_was(sent, late, told):
+    made = made_generator(record([0.1] * 20))
+    made.generator |= {"sent": sent, "sent_late": late, "send_error_max_s": 0.05}
+    assert any("the generator was late" in text for text in judged(made)) == told
 
 
 def test_a_stream_that_stops_counts_in_tpot_and_itl():

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.measure.test_records import LOAD, record
+from tests.measure.test_records import LOAD, frozen, record
 
 from tritonstream.testing import FakeModel, FakeTriton
 from trtbuild.cli import run
-from trtbuild.measure.sweep import Budget, find_safe
+from trtbuild.measure.sweep import Budget, Level, find_safe
 
 BUDGET = Budget(0.8, quantile=0.95)
 
@@ -80,6 +80,15 @@ def test_how_sure_it_is():
     close, _ = formula(lambda users: 0.786)  # P95 of ±2 % around it is 0.8008 at most
     near = find_safe(close, BUDGET, by="users", start=1, most=1)
     assert not near.levels[0].sure
+
+
+def test_a_percentile_that_falls_among_failed_requests_meets_no_budget():
+    """15 of 55 got nothing within 5 s: whether P90 is below 10 s nobody knows."""
+    level = Level(1, Budget(10.0, quantile=0.9), [frozen(limit_s=5.0)])
+    assert (level.figure.value, level.figure.at_least) == (pytest.approx(5.0), True)
+    assert not level.meets
+    assert not level.sure
+    assert Level(1, Budget(0.05, quantile=0.9), [frozen(limit_s=5.0)]).sure  # above it in any case
 
 
 @pytest.mark.slow

@@ -31,11 +31,12 @@ from trtbuild.measure.records.changes import changed_since
 from trtbuild.measure.records.record import Record, TimelineRow
 from trtbuild.measure.records.store import RequestRow, Store, request_row
 from trtbuild.measure.server import MeasuredServer
+from trtbuild.measure.stats import share
 
 KEEP_EVERY_S = 1.0
 SAMPLE_EVERY_S = 0.5
 LATE_S = 0.005  # send-time error above which a request was sent late
-MOST_LATE = 0.01  # share of requests sent late above which a run says that its generator was late
+MOST_LATE = 0.01  # share of requests sent late above which, surely, a run says that its generator was late
 JUMP_S = 0.2  # of the wall clock
 COLLECT_AFTER = 2000  # failed requests, each of which leaves some kilobytes in cycles
 _SWITCH_S = 0.0005  # between threads, so that keeping a run does not delay sending
@@ -338,7 +339,8 @@ def judged(record: Record) -> list[str]:
 def _about_generator(record: Record) -> list[str]:
     notes = []
     own = record.generator
-    if own.get("sent_late", 0) > MOST_LATE * own.get("sent", 0):
+    late = share(round(own.get("sent_late", 0)), round(own.get("sent", 0)))
+    if (late.low or 0.0) > MOST_LATE:  # one of many may be
         notes.append(
             f"the generator was late: {own['sent_late']:.0f} of {own['sent']:.0f} requests were sent more "
             f"than {1e3 * LATE_S:g} ms after their time, at most {1e3 * own['send_error_max_s']:.1f} ms "
@@ -364,9 +366,8 @@ def _about_requests(record: Record) -> list[str]:
     silent = [one.waited_s or 0.0 for one in measured if one.first_s is None and one.outcome != "ok"]
     if silent:
         notes.append(
-            f"{len(silent)} of {len(measured)} requests got nothing in the {min(silent):.1f} to "
-            f"{max(silent):.1f} s that they were waited for: they count as longer than that, and ≥ marks a "
-            "figure that falls among them"
+            f"{len(silent)} of {len(measured)} requests got nothing in the {_span(silent)} s that "
+            "they were waited for: they count as longer than that, and ≥ marks a figure that falls among them"
         )
     failed = [one for one in measured if one.outcome not in ("ok", "unfinished")]
     if failed:
@@ -378,6 +379,11 @@ def _about_requests(record: Record) -> list[str]:
     whys = {data.get("why", "") for data in record.metrics.get("all", {}).values() if isinstance(data, dict)}
     notes += [why for why in whys if why.startswith("window too short")]
     return [*notes, *_about_lengths(record, measured)]
+
+
+def _span(values_s: list[float]) -> str:
+    low, high = f"{min(values_s):.1f}", f"{max(values_s):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _about_lengths(record: Record, measured: list[RequestSample]) -> list[str]:

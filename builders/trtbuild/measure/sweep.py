@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trtbuild.errors import MeasureError
+from trtbuild.errors import MeasureError, ServeError
 from trtbuild.measure import stats
 from trtbuild.measure.bench import bench
 from trtbuild.measure.load.generator import Progress
@@ -212,6 +212,13 @@ def at_level(load: LoadSpec, value: float, by: By) -> LoadSpec:
     return load.model_copy(update={"flows": (first, *load.flows[1:])})
 
 
+def _stopped(level: Level, by: By, why: str, series: str, run_id: str) -> MeasureError:
+    return MeasureError(
+        f"the server stopped answering at {level.load:g} {by}: {why}",
+        f"what was measured is kept as series {series}: trtbuild report {run_id}",
+    )
+
+
 def sweep(
     server: MeasuredServer,
     load: LoadSpec,
@@ -238,18 +245,23 @@ def sweep(
     if budget.metric == "ttft_s" and load.slo == Slo():
         load = load.model_copy(update={"slo": Slo(ttft_s=budget.limit_s)})
 
+    last: list[str] = []
+
     def measure(level: Level) -> None:
         for longer in (1, 2, 4):
             spec = at_level(load, level.load, by).model_copy(update={"duration_s": longer * load.duration_s})
             name = f"{label} {level.load:g}".strip()
-            record = bench(
-                server, spec, store, label=name, kind="sweep", series=series, on_progress=on_progress
-            )
-            if not record.complete:
-                raise MeasureError(
-                    f"the server stopped answering at {level.load:g} {by}: {record.why}",
-                    f"what was measured is kept as series {series}: trtbuild report {record.run_id}",
+            try:
+                record = bench(
+                    server, spec, store, label=name, kind="sweep", series=series, on_progress=on_progress
                 )
+            except ServeError as error:  # before the load began
+                if not last:
+                    raise
+                raise _stopped(level, by, error.message, series, last[-1]) from error
+            last.append(record.run_id)
+            if not record.complete:
+                raise _stopped(level, by, record.why, series, record.run_id)
             level.records.append(record)
             enough = level.figure.value is not None or level.failed > MOST_FAILED
             if enough:
