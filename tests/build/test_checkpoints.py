@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.tiny_checkpoints import awq_tensors, gptq_tensors, safetensors_bytes, write_model
+from tests.support.tiny_checkpoints import (
+    awq_tensors,
+    gptq_tensors,
+    model_tensors,
+    safetensors_bytes,
+    write_model,
+)
 
-from trtbuild.build.checkpoints import read_checkpoint
+from trtbuild.build.checkpoints import expected_checkpoint, read_checkpoint
 from trtbuild.build.tensors import read_header, read_headers, read_tensor
 from trtbuild.errors import ModelSourceError
 
@@ -55,7 +61,7 @@ def weights_scheme(**weights: Any) -> dict[str, Any]:
 def test_every_makers_configuration_is_recognised(
     tmp_path: Path, config: dict[str, Any], method: str, name: str, bits: int, group: int | None
 ) -> None:
-    quant = read_checkpoint(write_model(tmp_path / "m", quantization_config=config)).quant
+    quant = expected_checkpoint(write_model(tmp_path / "m", quantization_config=config)).quant
     assert quant is not None
     assert (quant.method, quant.format, quant.bits, quant.group_size) == (method, name, bits, group)
 
@@ -64,7 +70,7 @@ def test_modelopts_own_file_is_read(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m")
     section = {"quant_algo": "W4A16_AWQ", "group_size": 64, "kv_cache_quant_algo": "FP8"}
     (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": section}))
-    quant = read_checkpoint(folder).quant
+    quant = expected_checkpoint(folder).quant
     assert quant is not None
     assert (quant.method, quant.format, quant.group_size, quant.kv_algo) == ("modelopt", "awq", 64, "FP8")
 
@@ -81,7 +87,7 @@ def test_sixteen_bit_folders_say_their_type(tmp_path: Path) -> None:
     assert read_checkpoint(write_model(tmp_path / "a", torch_dtype="bfloat16")).format == "bf16"
     # transformers 5 writes `dtype`
     assert read_checkpoint(write_model(tmp_path / "b", torch_dtype=None, dtype="float16")).format == "fp16"
-    unnamed = write_model(tmp_path / "c", {"x": np.zeros(4, np.int8)}, codes={"x": "BF16"}, torch_dtype=None)
+    unnamed = write_model(tmp_path / "c", {"x": np.zeros(4, np.int16)}, codes={"x": "BF16"}, torch_dtype=None)
     assert read_checkpoint(unnamed).format == "bf16"
 
 
@@ -104,6 +110,11 @@ def test_sixteen_bit_folders_say_their_type(tmp_path: Path) -> None:
             "actorder='weight'",
         ),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "0 groups of layers", ""),
+        (
+            {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-24-bitmask"}},
+            "sparse weights (sparse-24-bitmask)",
+            "not pruned",
+        ),
         ({"quant_method": "modelopt", "quant_algo": "W2A2"}, "quant_algo W2A2", "trtbuild formats"),
     ],
 )
@@ -144,13 +155,16 @@ def test_pickled_weights_stay_closed(tmp_path: Path) -> None:
 
 
 def shards(folder: Path, *, index: dict[str, str] | None = None) -> Path:
+    """A whole model in two files."""
     write_model(folder)
     (folder / "model.safetensors").unlink()
-    for number in (1, 2):
-        content = safetensors_bytes({f"layer.{number}.weight": np.zeros(4, np.float16)})
-        (folder / f"model-0000{number}-of-00002.safetensors").write_bytes(content)
-    names = {f"layer.{number}.weight": f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index or names}))
+    weight_map = {}
+    for number, half in ((1, True), (2, False)):
+        part = {name: values for name, values in model_tensors().items() if ("layers.0" in name) is half}
+        file = f"model-0000{number}-of-00002.safetensors"
+        (folder / file).write_bytes(safetensors_bytes(part))
+        weight_map |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index or weight_map}))
     return folder
 
 
@@ -264,7 +278,7 @@ def test_kv_scales_are_counted_and_constant_ones_noticed(tmp_path: Path) -> None
             for place, value in enumerate(values)
         }
 
-    constant = read_checkpoint(write_model(tmp_path / "a", scales(1.0, 1.0, 1.0)))
-    assert (constant.kv_scales, constant.constant_kv_scale) == (3, 1.0)
+    constant = read_checkpoint(write_model(tmp_path / "a", scales(1.0, 1.0)))
+    assert (constant.kv_scales, constant.constant_kv_scale) == (2, 1.0)
     varied = read_checkpoint(write_model(tmp_path / "b", scales(0.5, 1.0)))
     assert (varied.kv_scales, varied.constant_kv_scale) == (2, None)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tests.support.gpu_host import COMMIT, GpuHost, hub
-from tests.support.tiny_checkpoints import CONFIG, awq_tensors, safetensors_bytes, write_model
+from tests.support.tiny_checkpoints import CONFIG, awq_tensors, safetensors_bytes, whole_model, write_model
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
 from tokenizers.models import WordLevel
@@ -43,7 +43,7 @@ def hugging_face(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A hub with one AWQ checkpoint; gives the paths that were asked for."""
     files = {
         "config.json": json.dumps({**CONFIG, "quantization_config": AWQ}).encode(),
-        "model.safetensors": safetensors_bytes(awq_tensors()),
+        "model.safetensors": safetensors_bytes(whole_model(awq_tensors())),
         "tokenizer.json": b"{}",
         "pytorch_model.bin": b"pickled",
     }
@@ -129,9 +129,15 @@ def test_the_script_and_the_command_take_over_what_the_other_has_made(
 
 
 def fetched() -> dict[str, dict[str, str]]:
-    """A fetched folder that the fakes can write, as text: a checkpoint without tensors in need of a check."""
+    """A fetched folder that the fakes can write, as text: every tensor is there, in bytes that are zero."""
     config = json.dumps({**CONFIG, "quantization_config": AWQ})
-    weights = safetensors_bytes({"model.norm.weight": np.zeros(4, np.int8)}).decode()
+    name = "model.layers.0.self_attn.q_proj"
+    rows = {"qweight": 128, "qzeros": 1, "scales": 1}
+    awq = {f"{name}.{part}": np.zeros((count, 1), np.int8) for part, count in rows.items()}
+    tensors = {
+        name: values if name in awq else np.zeros(1, np.int8) for name, values in whole_model(awq).items()
+    }
+    weights = safetensors_bytes(tensors).decode()
     return {"fetch": {"config.json": config, "model.safetensors": weights, "tokenizer.json": "{}"}}
 
 

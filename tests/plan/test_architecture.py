@@ -172,3 +172,16 @@ def test_ranks_share_layers_and_copy_kv_heads() -> None:
     assert qkv.on_rank(7) == (3584, 512 + 2 * 128)  # 4 KV heads on 7 ranks: one each, copied
     proj = next(linear for linear in architecture.linears() if linear.name == "mlp.proj")
     assert proj.on_rank(4) == (18944 // 4, 3584)
+
+
+def test_a_config_without_a_longest_context_gets_transformers_default_and_says_so() -> None:
+    """Falcon's own config.json leaves it out; FalconConfig says 2048."""
+    falcon = {
+        "model_type": "falcon", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+        "vocab_size": 32,
+    }  # fmt: skip
+    found = from_hf_config(falcon)
+    assert found.context == 2048
+    assert "2048 is transformers' default for falcon" in found.assumption
+    with pytest.raises(ModelSourceError, match="no max_position_embeddings"):
+        from_hf_config({**falcon, "model_type": "new", "intermediate_size": 128})

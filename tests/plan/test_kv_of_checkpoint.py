@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.plans import llm_plan
-from tests.support.tiny_checkpoints import write_model
+from tests.support.tiny_checkpoints import awq_tensors, write_model
 
 from trtbuild import preflight
 from trtbuild.build.flags import build_flags
@@ -101,7 +101,7 @@ def test_a_narrow_cache_is_never_calibrated_on_weights_that_are_quantised(kv: st
 
 def test_a_folder_of_quantised_weights_is_refused_with_a_narrow_cache(tmp_path: Path) -> None:
     section = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
-    folder = write_model(tmp_path / "awq", quantization_config=section)
+    folder = write_model(tmp_path / "awq", awq_tensors(), quantization_config=section)
     llm = llm_plan(source=str(folder), kv_dtype="int8")
     with pytest.raises(ModelSourceError, match="a KV cache in int8 is calibrated with 16-bit weights"):
         plan_job(llm, target=Target.ENGINE, version="1.2.1")

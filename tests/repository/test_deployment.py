@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.tiny_checkpoints import write_model
 
 from trtbuild.catalog.versions import containers, find_container
 from trtbuild.repository import launch
@@ -379,16 +380,9 @@ def test_here_runs_the_tools_of_this_machine(shop: Any, host: Host) -> None:
 
 
 def local_checkpoint(shop: Any) -> Path:
-    """A Hugging Face folder with one small tensor."""
-    import numpy as np
-    from safetensors.numpy import save_file
-
-    folder: Path = shop.folder / "weights of a user"
-    folder.mkdir()
-    config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "torch_dtype": "float16"}
-    (folder / "config.json").write_text(json.dumps(config))
+    """A small Hugging Face folder."""
+    folder = write_model(shop.folder / "weights of a user")
     (folder / "tokenizer.json").write_text("{}")
-    save_file({"model.norm.weight": np.zeros(4, np.float16)}, folder / "model.safetensors")
     return folder
 
 

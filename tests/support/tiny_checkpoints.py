@@ -57,12 +57,40 @@ def write_model(
     codes: Mapping[str, str] | None = None,
     **config: Any,
 ) -> Path:
-    """A folder with config.json and one safetensors file; returns the folder."""
+    """A folder with config.json and one safetensors file, a whole model; returns the folder.
+
+    ``tensors`` stand in place of the 16-bit weights of the same modules.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
-    tensors = {"model.norm.weight": np.ones(256, np.float16)} if tensors is None else tensors
-    (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors, codes))
+    whole = {**CONFIG, **config}
+    (folder / "config.json").write_text(json.dumps(whole))
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(whole_model(tensors or {}, whole), codes))
     return folder
+
+
+def whole_model(
+    tensors: Mapping[str, npt.NDArray[Any]], config: Mapping[str, Any] = CONFIG
+) -> dict[str, npt.NDArray[Any]]:
+    """``tensors`` and the 16-bit weights of all other modules."""
+    modules = {name.rpartition(".")[0] for name in tensors}
+    others = model_tensors(config).items()
+    return dict(tensors) | {name: value for name, value in others if name.rpartition(".")[0] not in modules}
+
+
+def model_tensors(config: Mapping[str, Any] = CONFIG) -> dict[str, npt.NDArray[Any]]:
+    """Every matrix of a model with llama's names, in 16 bit, all zero."""
+    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    head = hidden // config["num_attention_heads"]
+    keys = head * config["num_key_value_heads"]
+    sizes = {"model.embed_tokens": (vocab, hidden), "model.norm": (hidden,), "lm_head": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        for name, size in {
+            "self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (keys, hidden),
+            "self_attn.v_proj": (keys, hidden), "self_attn.o_proj": (hidden, hidden),
+            "mlp.gate_proj": (ffn, hidden), "mlp.up_proj": (ffn, hidden), "mlp.down_proj": (hidden, ffn),
+        }.items():  # fmt: skip
+            sizes[f"model.layers.{layer}.{name}"] = size
+    return {f"{name}.weight": np.zeros(size, np.float16) for name, size in sizes.items()}
 
 
 def awq_tensors(*, inputs: int = 256, outputs: int = 256, group: int = 128) -> dict[str, npt.NDArray[Any]]:

@@ -14,12 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trtbuild.build.expected_tensors import check_tensors
 from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
 from trtbuild.build.tensors import INDEX, TensorInfo, iter_matching, read_headers, read_tensor
 from trtbuild.build.weights import inspect_weights, read_config
+from trtbuild.build.whole import check_whole
 from trtbuild.errors import ModelSourceError
-from trtbuild.plan.architecture import from_hf_config
 
 # A KV scale as the quantisers name it: modelopt, compressed-tensors and TensorRT-LLM.
 _KV_SCALE_SUFFIXES = (
@@ -29,6 +28,16 @@ _KV_SCALE_SUFFIXES = (
     ".v_proj.output_scale",
     ".kv_cache_scaling_factor",
 )
+# What a method's tensors are called: of each row one must be there.
+_QUANTISED_PARTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "awq": ((".qweight",), (".qzeros",), (".scales",)),
+    "gptq": ((".qweight",), (".scales",)),
+    "fp8": (("weight_scale_inv", "weight_scale"),),
+    "fbgemm_fp8": (("_scale",),),
+    "compressed-tensors": (("weight_scale",),),
+    "mxfp4": (("_blocks",), ("_scales",)),
+    "modelopt": (("weight_scale", "weight_scale_inv"),),
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
     Raises:
         ModelSourceError: pickled weights only, missing or cut-off shards, an index that does not match them,
-            a quantisation that is unknown or that contradicts its own tensors, act-order.
+            layers or parts that are missing or of another size, a quantisation that is unknown or that
+            contradicts its own tensors, act-order.
     """
     config = read_config(folder)
     if (folder / "rank0.safetensors").is_file():
@@ -84,8 +94,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )
     tensors = read_headers(folder)
     _check_index(folder, tensors)
-    _check_tensors(folder, config, tensors)
+    check_whole(folder, tensors, config)
     quant = parse_quant_config(folder, config)
+    _check_packed(folder, quant, tensors)
     if quant is not None:
         _check_groups(folder, quant, tensors)
         _check_act_order(folder, quant, tensors)
@@ -164,7 +175,9 @@ def _check_index(folder: Path, tensors: Mapping[str, TensorInfo]) -> None:
     try:
         weight_map = dict(json.loads(path.read_text(encoding="utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelSourceError(f"{path}: no readable weight_map: {error}", "fetch the file again") from error
+        raise ModelSourceError(
+            f"{path}: not JSON with a weight_map of tensors and their files", "fetch the file again"
+        ) from error
     for shard in sorted(set(map(str, weight_map.values()))):
         if Path(shard).name != shard or not (folder / shard).is_file():
             raise ModelSourceError(f"{folder}: {INDEX} names {shard}, which is missing", "fetch it")
@@ -176,12 +189,37 @@ def _check_index(folder: Path, tensors: Mapping[str, TensorInfo]) -> None:
             )
 
 
-def _check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> None:
-    try:
-        architecture = from_hf_config(config)
-    except ModelSourceError:
-        return  # it tells no decoder's shapes; whoever plans with it says so
-    check_tensors(folder, config, architecture, tensors)
+def _check_packed(folder: Path, quant: SourceQuant | None, tensors: Mapping[str, TensorInfo]) -> None:
+    """The tensors are quantised where config.json says so, and only there."""
+    if quant is None:
+        packed = next((name for name in tensors if name.endswith((".qweight", ".weight_packed"))), None)
+        narrow = next((name for name, info in tensors.items() if _narrow(name, info)), None)
+        if (found := packed or narrow) is not None:
+            raise ModelSourceError(
+                f"{folder}: {found} is quantised ({tensors[found].dtype}), and config.json has no "
+                "quantization_config that says how",
+                "fetch config.json again, of the same revision as the weights",
+            )
+        return
+    suffixes = _QUANTISED_PARTS.get(quant.method, ())
+    missing = next((names for names in suffixes if not any(name.endswith(names) for name in tensors)), None)
+    if missing is not None:
+        raise ModelSourceError(
+            f"{folder}: the quantisation config says {quant.method}, and no tensor is called *{missing[0]}",
+            "fetch config.json and weights of one revision",
+        )
+    if quant.bits != 8:
+        return
+    for name, info in tensors.items():
+        if _narrow(name, info) and not any(f"{name}{scale}" in tensors for scale in ("_scale", "_scale_inv")):
+            raise ModelSourceError(
+                f"{folder}: {name} is in 8 bits ({info.dtype}) and has no scale beside it",
+                "fetch the model again",
+            )
+
+
+def _narrow(name: str, info: TensorInfo) -> bool:
+    return name.endswith(".weight") and info.dtype in ("F8_E4M3", "F8_E5M2", "I8")
 
 
 def _check_groups(folder: Path, quant: SourceQuant, tensors: Mapping[str, TensorInfo]) -> None:

@@ -97,7 +97,12 @@ def parse_quant_config(folder: Path, config: Mapping[str, Any]) -> SourceQuant |
     if modelopt is not None:
         return _modelopt(folder, modelopt.get("quantization") or {})
     section = config.get("quantization_config") or _read_json(folder / "quantize_config.json")
-    return parse_section(folder, section) if isinstance(section, Mapping) else None
+    if section is not None and not isinstance(section, Mapping):
+        raise ModelSourceError(
+            f"{folder}: quantization_config is a {type(section).__name__}, not an object",
+            "fetch config.json again",
+        )
+    return None if section is None else parse_section(folder, section)
 
 
 def refuse_unreadable(folder: Path, config: Mapping[str, Any]) -> None:
@@ -148,7 +153,8 @@ def parse_section(folder: Path, section: Mapping[str, Any]) -> SourceQuant:
         return reader(folder, section)
     except (TypeError, ValueError, AttributeError) as error:
         raise ModelSourceError(
-            f"{folder}: its {method} configuration cannot be understood: {error}", "fetch config.json again"
+            f"{folder}: its {method} configuration cannot be understood: a value is of the wrong kind",
+            "fetch config.json again",
         ) from error
 
 
@@ -186,6 +192,12 @@ def _gptq(folder: Path, section: Mapping[str, Any]) -> SourceQuant:
 
 
 def _compressed_tensors(folder: Path, section: Mapping[str, Any]) -> SourceQuant:
+    sparsity = section.get("sparsity_config") or {}
+    if sparsity.get("format", "dense") != "dense":
+        raise ModelSourceError(
+            f"{folder}: sparse weights ({sparsity['format']}), which TensorRT-LLM does not read",
+            "take a checkpoint that is not pruned",
+        )
     groups = section.get("config_groups") or {}
     schemes = [group for group in groups.values() if isinstance(group, Mapping)]
     if len(schemes) != 1:

@@ -26,6 +26,11 @@ _DTYPES = {
     "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
 }  # fmt: skip
 _RAW = {"BF16": np.uint16, "F8_E4M3": np.uint8}  # decoded to float32 here
+# Bits of one value, where the format's README or its Rust crate (dtype.rs) names the type.
+_BITS = {
+    "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
+    "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,17 +73,52 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
             )
             for name, entry in header.items()
         }
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise ModelSourceError(
-            f"{path}: its header cannot be read: {error}", "fetch the file again"
+            f"{path}: its header is not JSON that gives each tensor a dtype, a shape and data_offsets",
+            "fetch the file again",
         ) from error
+    _check_places(path, tensors, start, size_bytes)
+    return tensors
+
+
+def _check_places(path: Path, tensors: Mapping[str, TensorInfo], start: int, size_bytes: int) -> None:
+    """The format's own rule: tensors fill the file from its header to its end, without holes or overlaps."""
     end = max((info.end for info in tensors.values()), default=start)
     if end > size_bytes:
         raise ModelSourceError(
             f"{path}: cut off: its tensors end at byte {end}, the file at {size_bytes}",
             "fetch the file again",
         )
-    return tensors
+    position = start
+    for name, info in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if info.begin != position or info.end < info.begin:
+            raise ModelSourceError(
+                f"{path}: damaged: {name} begins at byte {info.begin}, what is before it ends at {position}",
+                "fetch the file again",
+            )
+        bits = _BITS.get(info.dtype)
+        if min(info.shape, default=0) < 0 or (
+            bits is not None and math.prod(info.shape) * bits != 8 * (info.end - info.begin)
+        ):
+            raise ModelSourceError(
+                f"{path}: damaged: {name} has {info.end - info.begin} bytes for {info.dtype} of "
+                f"{list(info.shape)}",
+                "fetch the file again",
+            )
+        position = info.end
+    if position != size_bytes:
+        raise ModelSourceError(
+            f"{path}: damaged: {size_bytes - position} bytes after its last tensor", "fetch the file again"
+        )
 
 
 def weight_files(folder: Path) -> list[Path]:

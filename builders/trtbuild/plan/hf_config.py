@@ -11,7 +11,7 @@ from typing import Any
 from trtbuild.build.quant_configs import format_in
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_shape
-from trtbuild.plan.hf_fields import KNOWN_FAMILIES, family_of, shape_of
+from trtbuild.plan.hf_fields import KNOWN_FAMILIES, default_context, family_of, shape_of
 
 Config = Mapping[str, Any]
 
@@ -105,6 +105,9 @@ def parse_hf_config(config: Config) -> Architecture:
     if isinstance(text, Mapping):
         return _text_tower(config, text, model_type)
     architecture = replace(from_shape(shape_of(config, model_type)), native_quant=format_in(config))
+    if (context := default_context(config, model_type)) is not None:
+        note = f"config.json names no longest context; {context} is transformers' default for {model_type}"
+        architecture = replace(architecture, assumption=note)
     if family_of(model_type) in KNOWN_FAMILIES:
         return architecture
     shown = model_type or "(none)"

@@ -42,6 +42,13 @@ _UNGATED = (
     "nemotron",
 )  # fmt: skip
 _FOUR_TIMES_WIDE = ("falcon", "gptj", "gpt2", "gpt_neox", "gpt_bigcode")
+# What transformers takes where config.json names no longest context (configuration_<family>.py).
+_DEFAULT_CONTEXTS = {
+    "falcon": 2048, "llama": 2048, "gptj": 2048, "gpt_neox": 2048, "deepseek_v2": 2048, "gpt_bigcode": 1024,
+    "mistral": 131_072, "mixtral": 131_072, "gpt_oss": 131_072, "qwen2": 32_768, "qwen2_moe": 32_768,
+    "qwen3": 32_768, "qwen3_moe": 32_768, "smollm3": 32_768, "gemma": 8192, "gemma2": 8192, "phi3": 4096,
+    "deepseek_v3": 4096,
+}  # fmt: skip
 _WINDOW_IS_OPT_IN = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
 
 
@@ -74,7 +81,7 @@ def shape_of(config: Config, model_type: str) -> ModelShape:
             "head_dim": head_dim,
             "vocab": _size(config, "vocab"),
             "tied": _flag(config, "tie_word_embeddings", family in _TIED_BY_DEFAULT),
-            "context": _context(config),
+            "context": _context(config, family),
             "dtype": _dtype(config),
             "rope_scaling": rope if isinstance(rope, Mapping) else None,
             "qkv_bias": _qkv_bias(config, family),
@@ -183,9 +190,14 @@ def _ffn(config: Config, family: str, hidden: int) -> int:
     return found // 2 if family == "qwen" else found  # Qwen1 counts gate and up together
 
 
-def _context(config: Config) -> int:
+def default_context(config: Config, model_type: str) -> int | None:
+    """What transformers takes where a config names no longest context; None: it names one, or unknown."""
+    return None if _optional(config, "context") else _DEFAULT_CONTEXTS.get(family_of(model_type))
+
+
+def _context(config: Config, family: str) -> int:
     """The longest context; rope scaling that names the length it starts from may stretch it."""
-    context = _size(config, "context")
+    context = default_context(config, family) or _size(config, "context")
     rope = config.get("rope_scaling")
     if isinstance(rope, Mapping):
         original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
@@ -204,7 +216,8 @@ def _qkv_bias(config: Config, family: str) -> bool:
 
 def _window(config: Config, family: str, layers: int) -> tuple[int | None, int]:
     """The sliding window that is in effect, and the number of layers that have it."""
-    window, context = config.get("sliding_window"), _optional(config, "context") or 0
+    window = config.get("sliding_window")
+    context = _optional(config, "context") or default_context(config, family) or 0
     if not isinstance(window, int) or not 0 < window < context:
         return None, 0
     if config.get("use_sliding_window", family not in _WINDOW_IS_OPT_IN) is False:
