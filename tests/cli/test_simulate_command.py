@@ -214,3 +214,18 @@ def test_explain_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in (captured.out + captured.err).splitlines() if line.strip()]
     assert len(lines) == len(set(lines))
     assert sum("published figure" in line for line in lines) == 1
+
+
+def test_slots_that_leave_no_room_for_the_pool_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*L4, "--users", "64", "--max-batch-size", "4096"]) == 0
+    assert "the KV pool limits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", [["--requests", "100000000000"], ["--replicas", "1000000"], ["--price", "1e308"]]
+)
+def test_counts_that_no_machine_simulates_are_usage_errors(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", "--model", "qwen-7b", "--gpu", "l4", *option]) == 2
+    assert option[0] in capsys.readouterr().err

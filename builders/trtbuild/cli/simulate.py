@@ -9,7 +9,7 @@ import click
 
 from trtbuild.cli.console import note, print_json
 from trtbuild.cli.measured import load_from_file, open_store, runs_option
-from trtbuild.cli.options import ABOVE_ZERO, NOT_NEGATIVE, PathType, read_spec, spec_options
+from trtbuild.cli.options import ABOVE_ZERO, NOT_NEGATIVE, Number, PathType, read_spec, spec_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from trtbuild.spec import DeploymentSpec
 
 _COUNT = click.IntRange(min=1)
+# A million requests take about a minute, and each some hundred bytes.
+_MOST_REQUESTS = 20_000_000
+_MOST_REPLICAS = 10_000
 
 
 @spec_options
@@ -63,15 +66,23 @@ _COUNT = click.IntRange(min=1)
 )
 @click.option("--picture-ms", type=ABOVE_ZERO, help="Time of the whole GPU that a picture takes.")
 @click.option(
-    "--replicas", type=_COUNT, default=1, show_default=True, help="Engines behind least-connections."
+    "--replicas",
+    type=click.IntRange(1, _MOST_REPLICAS),
+    default=1,
+    show_default=True,
+    help="Engines behind least-connections.",
 )
 @click.option(
     "--fleet-rate", type=ABOVE_ZERO, help="Requests a second for which replicas are counted (with --ttft-ms)."
 )
-@click.option("--price", type=ABOVE_ZERO, help="Of a GPU hour: adds the cost of a million tokens.")
+@click.option(
+    "--price",
+    type=Number(min=0, min_open=True, max=1e6),
+    help="Of a GPU hour: adds the cost of a million tokens.",
+)
 @click.option(
     "--requests",
-    type=click.IntRange(min=50),
+    type=click.IntRange(50, _MOST_REQUESTS),
     default=2000,
     show_default=True,
     help="Simulated at each level.",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trtbuild.plan.latency.replica import Limits
 
 _FULL = 0.9  # share of what the plan carries at once
+_WAITS = 0.5  # of the time to the first token
 
 
 def print_forecasts(rows: Sequence[Forecast], costs: Sequence[float | None]) -> None:
@@ -51,7 +52,12 @@ def print_limits(rows: Sequence[Forecast], limits: Limits, mix: Mix) -> None:
     reserved = mix.limit or mix.osl.mean if limits.policy == "GUARANTEED_NO_EVICT" else mix.osl.mean
     carried = limits.kv_tokens / (mix.isl.mean + reserved)
     places = min(float(limits.max_batch_size), carried)
-    full = [_level(row.level) for row in rows if row.mean_batch >= _FULL * places]
+    full = [
+        _level(row.level)
+        for row in rows
+        if row.mean_batch >= _FULL * places
+        or (carried < limits.max_batch_size and row.queue_s[50] > _WAITS * row.ttft_s[50].value)
+    ]
     if not full:
         return
     if carried < limits.max_batch_size:
