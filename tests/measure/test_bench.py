@@ -17,7 +17,7 @@ from tritonstream import ModelKind
 from tritonstream.testing import FakeModel, FakePage, FakeTriton, Fault
 from trtbuild.cli.measured import show_run
 from trtbuild.errors import MeasureError, ServeError
-from trtbuild.measure.bench import bench, judged
+from trtbuild.measure.bench import bench
 from trtbuild.measure.load.flags import parse_shape, parse_traffic
 from trtbuild.measure.load.spec import (
     Bursts,
@@ -31,6 +31,7 @@ from trtbuild.measure.load.spec import (
     TextTraffic,
 )
 from trtbuild.measure.mix import Tokens, run_mix
+from trtbuild.measure.notes import judged
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from trtbuild.errors import MeasureError
-from trtbuild.measure.bench import judged
 from trtbuild.measure.load.sample import RequestSample
 from trtbuild.measure.metrics import LATENCIES, observed, summarise
+from trtbuild.measure.notes import judged
 from trtbuild.measure.records.compare import compare
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
