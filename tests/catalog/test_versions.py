@@ -165,11 +165,14 @@ def test_llmapi_starts_with_1_0_and_engine_is_in_all() -> None:
     assert {Target.ENGINE, Target.LLMAPI} == versions.find_container("25.09").targets
 
 
-def test_vision_backends_come_from_an_image_of_the_same_cuda_major_that_is_not_newer() -> None:
+def test_vision_backends_come_from_an_image_of_the_same_cuda_and_tensorrt_that_is_not_newer() -> None:
     rows = versions.read_data("containers.yaml")["containers"]
     for row in rows:
         assert row["cuda"].split(".")[0] == row["vision_cuda"].split(".")[0]
         assert versions.release_key(row["vision_release"]) <= versions.release_key(row["release"])
+        # trtexec's --fp16, --int8 and --fp8 went with TensorRT 11, to which the -py3 images went with 26.06.
+        assert row["tensorrt"].split(".")[0] == "10"
+        assert versions.release_key(row["vision_release"]) < versions.release_key("26.06")
     # The -py3 images went to CUDA 13 with 25.08, two releases before the TensorRT-LLM ones.
     assert versions.find_container("25.10").vision_image == "nvcr.io/nvidia/tritonserver:25.07-py3"
 

@@ -305,6 +305,21 @@ def test_the_plan_says_how_both_kinds_live_side_by_side() -> None:
     assert "side by side" not in explain(plan_of(detector_plan()))
 
 
+def test_an_mps_share_exists_between_processes_only() -> None:
+    network = detector_plan().networks[0].model_copy(update={"runtime": "tensorrt"})
+    compiled = detector_plan().model_copy(update={"networks": (network,)})
+    one = explain(plan_of(llm_plan(), compiled))
+    assert "CUDA priority: the kernels of detector_network go first" in one
+    assert "no MPS share: both run in one process" in one
+    for plan in (
+        plan_of(llm_plan(), compiled, target=Target.LLMAPI),
+        plan_of(llm_plan(instances=2), compiled),
+    ):
+        several = explain(plan)
+        assert "nvidia-cuda-mps-control -d" in several
+        assert "CUDA priority" not in several  # of streams in one context
+
+
 def test_fp8_needs_a_gpu_that_has_it(tmp_path: Path) -> None:
     entry = VisionSpec(name="model", model="model.onnx", precision="fp8", calibration=tmp_path)
     source = VisionSource(entry, facts({"logits": (1000,)}))

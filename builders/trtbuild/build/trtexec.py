@@ -1,7 +1,7 @@
 """TensorRT plan files of vision networks: the command that compiles one in the container, and its key.
 
 The profile is made of what the network's Triton configuration says, so that batch sizes, names, types and
-layouts are the same in both. Options: TensorRT 10, samples/trtexec (``--help``).
+layouts are the same in both. Options: samples/common/sampleOptions.cpp of TensorRT 10.3 to 10.14.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from trtbuild.plan.model import NetworkPlan
 PLAN_FILE = "model.plan"
 # Where images have it: TensorRT-LLM's beside the libraries that it was built with, others among the samples.
 _FIND = 'PATH=$PATH:/usr/local/tensorrt/bin:/usr/src/tensorrt/bin; mkdir -p plan.partial; exec trtexec "$@"'
+# Weak typing, of TensorRT up to 10: deprecated since 10.12, a warning since 10.14. TensorRT 11 knows none of
+# these options (the graph's own types are the network's); a container with it needs graphs cast beforehand.
 _PRECISION = {"fp32": (), "fp16": ("--fp16",), "int8": ("--int8", "--fp16"), "fp8": ("--fp8", "--fp16")}
 
 

@@ -8,7 +8,7 @@ from trtbuild.catalog.gpus import find_gpu, mig_slice, mig_slices
 from trtbuild.errors import CatalogError
 from trtbuild.plan.constants import RESERVE_SHARE, SERVER_PROCESS_BYTES
 from trtbuild.plan.draft import CHUNK_TOKENS
-from trtbuild.plan.ledger import plural
+from trtbuild.plan.ledger import engine_in_server, plural
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
 from trtbuild.spec import Target
 
@@ -103,13 +103,26 @@ def _side_by_side(plan: Plan) -> Iterator[str]:
         f"  a picture waits for one step of a language model at most: {longest.max_num_tokens} tokens "
         f"({longest.name}{small}); Triton's rate limiter and priorities cannot hold one back"
     )
-    compiled = [network.model for vision in plan.visions for network in vision.networks
-                if network.runtime == "tensorrt"]  # fmt: skip
-    if compiled and plan.target is not Target.LOCAL:
-        yield f"  CUDA priority: the kernels of {', '.join(compiled)} go first"
+    if plan.target is not Target.LOCAL:
+        yield from _kernels(plan)
     decoders = sum(stage.instances for vision in plan.visions for stage in vision.stages)
     yield f"  {plural(decoders, 'process', 'es')} decode and post-process on the CPU, without a CUDA context"
     yield from _mig(plan)
+
+
+def _kernels(plan: Plan) -> Iterator[str]:
+    """How kernels of both kinds meet: stream priorities are of one CUDA context, MPS of several processes."""
+    if not engine_in_server(plan.llms, plan.target):
+        yield (
+            "  engines are processes of their own, and kernels of two processes take turns; with MPS they "
+            "run at the same time (nvidia-cuda-mps-control -d on the host; launch.sh passes it on)"
+        )
+        return
+    compiled = [network.model for vision in plan.visions for network in vision.networks
+                if network.runtime == "tensorrt"]  # fmt: skip
+    if compiled:
+        yield f"  CUDA priority: the kernels of {', '.join(compiled)} go first"
+    yield "  no MPS share: both run in one process, tritonserver's, and MPS divides a GPU among processes"
 
 
 def _mig(plan: Plan) -> Iterator[str]:

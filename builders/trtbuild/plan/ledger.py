@@ -79,11 +79,16 @@ def vision_items(plan: VisionPlan, target: Target) -> Iterator[LedgerItem]:
         )
 
 
+def engine_in_server(llms: Sequence[LlmPlan], target: Target) -> bool:
+    """Whether the engine, if there is any, runs in tritonserver's own process (leader mode)."""
+    return target is Target.ENGINE and sum(llm.instances for llm in llms) <= 1
+
+
 def gpu_process_items(llms: Sequence[LlmPlan], target: Target, *, has_vision: bool) -> Iterator[LedgerItem]:
     """CUDA contexts and Triton's pool. One engine runs inside the server (leader mode); two or more, or the
     LLM API, have a process each beside it."""
     engines = sum(llm.instances for llm in llms)
-    if target is Target.ENGINE and engines <= 1:
+    if engine_in_server(llms, target):
         size = constants.ENGINE_PROCESS_BYTES if engines else constants.SERVER_PROCESS_BYTES
         why = (
             "one process: CUDA context, libraries and kernels (leader mode)"
