@@ -60,6 +60,29 @@ def test_the_page_has_what_was_measured_and_loads_nothing(page):
     assert "&lt;b&gt;$bold$" in page
 
 
+def test_levels_of_users_are_drawn_beside_a_run_of_another_kind():
+    rate = level(1, 9)
+    rate.load["flows"][0]["shape"] = {"kind": "poisson", "rate_per_s": 1.0}
+    page = report_page([level(1, 1), level(4, 4), rate], title="both kinds")
+    assert "TTFT against users at once" in page
+    assert [
+        text for text in ("1 user at once", "4 users at once", "1 request a second") if text not in page
+    ] == []
+
+
+def test_a_class_has_one_colour_in_every_figure_of_a_run():
+    """The order of the load's classes, whichever came first."""
+    made = level(4, 4)
+    names = ("short", "long")
+    made.load["flows"][0]["traffic"] = [{**made.load["flows"][0]["traffic"][0], "name": one} for one in names]
+    for number, one in enumerate(made.requests):
+        one.traffic = names[(number + 1) % 2]
+    page = report_page([made], title="two classes")
+    legends = [part for part in page.split("<svg") if ">short<" in part and ">long<" in part]
+    assert len(legends) == 2  # distributions and timeline
+    assert all(part.index(">short<") < part.index(">long<") for part in legends)
+
+
 def test_every_figure_is_well_formed_and_no_id_is_taken_twice(page):
     figures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     for svg in figures:

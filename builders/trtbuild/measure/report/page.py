@@ -77,7 +77,7 @@ def _generator(record: Record) -> str:
     if not record.generator:
         return ""
     late = send_error_text(record.generator, record.metrics.get("all", {}))
-    return f"{record.generator['cpu_share']:.0%} of a core, {late}"
+    return ", ".join(filter(None, (f"{record.generator['cpu_share']:.0%} of a core", late)))
 
 
 def _flow(flow: dict[str, Any]) -> str:
@@ -156,11 +156,10 @@ def _server(server: dict[str, dict[str, float]]) -> list[tuple[str, str, str]]:
 def _levels(records: Sequence[Record]) -> list[tuple[str, ...]]:
     rows = []
     for record in records:
-        load = plots.load_of(record)
         rate, goodput = (rate_value(record, name) for name in ("tokens_out_per_s", "goodput_per_s"))
         rows.append(
             (
-                record.run_id, record.label, "" if load is None else f"{load[0]:g} {load[1]}",
+                record.run_id, record.label, plots.load_text(record),
                 *(_bounded(plots.figure(record, "ttft_s", part)) for part in ("p50", "p95")),
                 _bounded(plots.figure(record, "tpot_s", "p50")),
                 "" if rate is None else f"{rate:.1f}", "" if goodput is None else f"{goodput:.2f}",

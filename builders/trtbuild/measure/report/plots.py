@@ -15,6 +15,7 @@ from trtbuild.measure.report.svg import COLOURS, DASHES, MARKERS, as_svg, new_fi
 
 _GIB = 1 << 30
 _MOST_POINTS = 4000  # of a scatter
+_SEEN = 0.05  # of the busiest process: those below lie on the axis
 _LINES = (  # panel of the timeline: title, series with their names
     ("requests", (("generation", "generating"), ("waiting", "waiting"), ("pending", "in Triton's queue"))),
     ("batch", (("scheduled", "in a step"),)),
@@ -34,6 +35,25 @@ def load_of(record: Record) -> tuple[float, str] | None:
     return None
 
 
+def load_text(record: Record) -> str:
+    """The same in words; empty where there are several flows."""
+    load = load_of(record)
+    if load is None:
+        return ""
+    one = load[0] == 1
+    return f"{load[0]:g} " + (
+        load[1].replace("users", "user").replace("requests", "request") if one else load[1]
+    )
+
+
+def _colours(record: Record) -> dict[str, int]:
+    """A number for each traffic class, in the order of the load: the same in every figure of a run."""
+    of_load = [item["name"] for flow in record.load.get("flows", ()) for item in flow["traffic"]]
+    names = dict.fromkeys(one.traffic for one in record.requests)
+    ordered = sorted(names, key=lambda name: of_load.index(name) if name in of_load else len(of_load))
+    return {name: number for number, name in enumerate(ordered)}
+
+
 def figure(record: Record, metric: str, part: str) -> dict[str, Any]:
     """A percentile with its interval; values None where there is none."""
     nothing = {"value": None, "low": None, "high": None}
@@ -47,13 +67,14 @@ def _comparable(records: Sequence[Record]) -> tuple[list[tuple[float, Record]], 
         for record in records
         if [flow["traffic"] for flow in record.load.get("flows", ())] == traffic
     ]
-    units = {load[1] for load, _ in loads if load is not None}
-    if len(units) != 1:
+    levels = [(*load, record) for load, record in loads if load is not None]
+    if not levels:
         return [], ""
-    unit = units.pop()
-    return sorted(
-        ((load[0], record) for load, record in loads if load is not None), key=lambda item: item[0]
-    ), unit
+    # users and requests a second share no axis: the kind of load with more levels is drawn
+    units = [unit for _, unit, _ in levels]
+    unit = max(units, key=units.count)
+    points = [(amount, record) for amount, its, record in levels if its == unit]
+    return sorted(points, key=lambda item: item[0]), unit
 
 
 def against_load(records: Sequence[Record], metric: str, title: str, budget_s: float | None) -> str | None:
@@ -128,11 +149,11 @@ def throughput_latency(records: Sequence[Record]) -> str | None:
 def distributions(record: Record) -> str | None:
     """Cumulative distributions of the latencies, a line a traffic class; failures keep a line below 1."""
     measured = record.measured()
-    classes = list(dict.fromkeys(one.traffic for one in measured))
+    numbers = _colours(record)
     shown = [metric for metric in LATENCIES if metric.name in ("ttft_s", "tpot_s", "latency_s")]
     data = {
         metric: [
-            (name, observed(metric, [one for one in measured if one.traffic == name])) for name in classes
+            (name, observed(metric, [one for one in measured if one.traffic == name])) for name in numbers
         ]
         for metric in shown
     }
@@ -142,7 +163,8 @@ def distributions(record: Record) -> str | None:
     drawing = new_figure(height_in=2.8)
     for number, (metric, rows) in enumerate(data.items()):
         axes = drawing.add_subplot(1, len(data), number + 1)
-        for index, (name, values) in enumerate(rows):
+        for name, values in rows:
+            index = numbers[name]
             if len(values):
                 curve = Curve(values)
                 axes.step(
@@ -170,9 +192,9 @@ def timeline(record: Record) -> str | None:
     kv = any(name == "kv_used" for _, name in series)
     busy = any(name in ("cpu_cores", "gpu_busy") for _, name in series)
     count = 1 + len(panels) + kv + busy
-    drawing = new_figure(height_in=1.0 + 1.25 * count)
+    drawing = new_figure(height_in=1.0 + 1.4 * count)
     axes = drawing.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
-    _scatter(axes[0], record.requests)
+    _scatter(axes[0], record.requests, _colours(record))
     row = 1
     for title, lines in panels:
         _draw_series(axes[row], series, dict(lines))
@@ -201,9 +223,9 @@ def _series(record: Record) -> dict[tuple[str, str], tuple[list[float], list[flo
     return found
 
 
-def _scatter(axes: Any, requests: Sequence[RequestSample]) -> None:
+def _scatter(axes: Any, requests: Sequence[RequestSample], numbers: dict[str, int]) -> None:
     step = max(1, len(requests) // _MOST_POINTS)
-    for number, name in enumerate(dict.fromkeys(one.traffic for one in requests)):
+    for name, number in numbers.items():
         points = [
             (one.intended_s, 1e3 * (one.ttft_s if one.kind == "text" else one.latency_s or 0.0))
             for one in requests[::step]
@@ -221,13 +243,17 @@ def _scatter(axes: Any, requests: Sequence[RequestSample]) -> None:
     axes.set_ylabel("TTFT, ms")
     axes.set_ylim(bottom=0)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=7, loc="upper right", ncols=4)
+        _legend_above(axes)
 
 
 def _draw_series(axes: Any, series: Any, names: dict[str, str], *, with_model: bool = False) -> None:
     number = 0
-    for (model, name), (times, values) in series.items():
-        if name in names and (with_model or any(values)):
+    shown = {key: data for key, data in series.items() if key[1] in names and any(data[1])}
+    most = {
+        name: max(max(values) for (_, its), (_, values) in shown.items() if its == name) for _, name in shown
+    }
+    for (model, name), (times, values) in shown.items():
+        if not with_model or max(values) >= _SEEN * most[name]:
             label = f"{names[name]} {model or 'tritonserver'}" if with_model else names[name]
             axes.plot(
                 times, values, label=label, color=COLOURS[number % len(COLOURS)],
@@ -236,7 +262,12 @@ def _draw_series(axes: Any, series: Any, names: dict[str, str], *, with_model: b
             number += 1
     axes.set_ylim(bottom=0)
     if number:
-        axes.legend(fontsize=7, loc="upper right", ncols=3)
+        _legend_above(axes)
+
+
+def _legend_above(axes: Any) -> None:
+    """Where it hides no data."""
+    axes.legend(fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=6)
 
 
 def _draw_kv(axes: Any, series: Any) -> None:
@@ -273,6 +304,6 @@ def ledger(plan: dict[str, Any]) -> str | None:
         left += width
     axes.set_yticks([])
     axes.set_xlabel(f"GiB of {plan['gpu']['name']}")
-    axes.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.35))
+    drawing.legend(fontsize=7, ncols=2, loc="outside lower center")
     axes.grid(visible=False)
     return as_svg(drawing, "ledger", "Memory ledger of the plan")
