@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import io
 import random
 
@@ -135,7 +136,18 @@ def bomb(side: int) -> bytes:
         (b"", "empty"),
         (b"not a picture at all", "no picture of a known format"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture of a known format"),
-        (b"\xff\xd8\xff\xe0" + bytes(40), "no picture of a known format"),
+        (b"\xff\xd8\xff\xe0" + bytes(40), "begin as JPEG does, but the file is damaged or cut short"),
+        (
+            encoded(Image.new("RGB", (9, 9)), "WEBP")[:20],
+            "begin as WEBP does, but the file is damaged or cut",
+        ),
+        (b"\0\0\0\x18ftypheic" + bytes(40), "are HEIC; this model reads the bytes of JPEG, PNG"),
+        (b"\0\0\0\x20ftypavif" + bytes(40), "are AVIF;"),
+        (b"%PDF-1.7\n", "are PDF;"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "are SVG;"),
+        (base64.b64encode(encoded(Image.new("RGB", (9, 9)), "JPEG")), "are base64 text;"),
+        (base64.b64encode(encoded(Image.new("RGB", (9, 9)))), "are base64 text;"),
+        (b"data:image/png;base64,iVBORw0KGgo=", "are a data URL;"),
         (bomb(20_000), "20000 x 20000 = 400,000,000 pixels"),
         (bomb(2**31 - 1), "pixels"),
     ],
