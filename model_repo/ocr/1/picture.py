@@ -16,6 +16,25 @@ from PIL import Image
 
 # A closed list: Pillow would also start Ghostscript for EPS and read formats nobody sends on purpose.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+_BEGINNINGS = (  # where, what, which format: to say what was sent
+    (0, b"\xff\xd8\xff", "JPEG"),
+    (0, b"\x89PNG", "PNG"),
+    (8, b"WEBP", "WEBP"),
+    (0, b"GIF8", "GIF"),
+    (0, b"II*\0", "TIFF"),
+    (0, b"MM\0*", "TIFF"),
+    (4, b"ftypavi", "AVIF"),  # brands avif and avis
+    (4, b"ftyphe", "HEIC"),  # heic, heix, hevc
+    (4, b"ftypmif1", "HEIC"),
+    (4, b"JXL ", "JPEG XL"),
+    (4, b"jP  ", "JPEG 2000"),
+    (0, b"%PDF", "PDF"),
+    (0, b"<svg", "SVG"),
+    (0, b"data:", "a data URL"),
+    (0, b"/9j/", "base64 text"),  # of a JPEG, of a PNG, of a WebP
+    (0, b"iVBORw0KGgo", "base64 text"),
+    (0, b"UklGR", "base64 text"),
+)
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {  # EXIF 2.32, tag 0x0112 → what sets the picture upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -99,10 +118,17 @@ def _open(data: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception as error:
-        raise PictureError(
-            f"the {len(data):,} bytes are no picture of a known format ({', '.join(FORMATS)}) "
-            f"or its header is broken"
-        ) from error
+        raise PictureError(_unreadable(data)) from error
+
+
+def _unreadable(data: bytes) -> str:
+    found = next((name for at, magic, name in _BEGINNINGS if data.startswith(magic, at)), None)
+    known = ", ".join(FORMATS)
+    if found in FORMATS:
+        return f"the {len(data):,} bytes begin as {found} does, but the file is damaged or cut short"
+    if found is not None:
+        return f"the {len(data):,} bytes are {found}; this model reads the bytes of {known}"
+    return f"the {len(data):,} bytes are no picture of a known format ({known})"
 
 
 def _orientation(image: Image.Image) -> int:
