@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trtbuild.preflight import checkpoint, kv_cache, lengths, machine, support, tp_group
+from trtbuild.preflight import checkpoint, kv_cache, lengths, lora, machine, support, tp_group
 from trtbuild.preflight.base import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -20,6 +20,7 @@ RULES: tuple[Rule, ...] = (
     lengths.check_context,
     lengths.check_num_tokens,
     kv_cache.check_pool,
+    lora.check_lora,
     machine.check_driver,
     machine.check_ram,
     machine.check_disk,
@@ -31,4 +32,5 @@ LOCAL_RULES: tuple[Rule, ...] = (
     lengths.check_context,
     lengths.check_num_tokens,
     kv_cache.check_pool,
+    lora.check_lora,
 )

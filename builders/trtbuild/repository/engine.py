@@ -15,6 +15,10 @@ from trtbuild.plan.model import LlmPlan
 # The thread that looks for cancelled requests sleeps this long; NVIDIA's 100 is many steps of an engine.
 CANCELLATION_CHECK_PERIOD_MS = 10
 STATS_CHECK_PERIOD_MS = 100
+# TensorRT-LLM's own defaults for the cache that an engine with LoRA adapters makes.
+LORA_MAX_RANK = 64
+LORA_GPU_FRACTION = 0.05  # of what is free after weights, buffers and the KV pool
+LORA_HOST_BYTES = 1 << 30
 
 
 def boolean(value: bool) -> str:
@@ -66,9 +70,9 @@ def engine_parameters(llm: LlmPlan, version: str, engine_path: str, worker_path:
         "gpu_device_ids": device_groups(llm),
         "num_nodes": "1",
         "lora_cache_optimal_adapter_size": "8",
-        "lora_cache_max_adapter_size": "64",
-        "lora_cache_gpu_memory_fraction": "0.05",
-        "lora_cache_host_memory_bytes": str(1 << 30),
+        "lora_cache_max_adapter_size": str(LORA_MAX_RANK),
+        "lora_cache_gpu_memory_fraction": str(LORA_GPU_FRACTION),
+        "lora_cache_host_memory_bytes": str(LORA_HOST_BYTES),
         "decoding_mode": "top_k_top_p",
         "executor_worker_path": worker_path,
         "gpu_weights_percent": "1.0",
