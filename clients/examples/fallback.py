@@ -13,7 +13,8 @@ def main(url: str = "127.0.0.1:8001", model: str = "qwen-7b", smaller: str = "sm
     ]
     with Client(url, degrade=chain, timeouts=Timeouts(first_token_s=1.0)) as client:
         try:
-            answer = client.generate(model, "What is a KV cache?", max_tokens=200)
+            question = {"role": "user", "content": "What is a KV cache?"}
+            answer = client.chat(model, [question], max_tokens=200)
         except Refused as refused:
             print(f"Please come back later ({refused.message}).")
             return

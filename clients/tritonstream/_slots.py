@@ -5,29 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+
+from ._kinds import canonical, kind_of, time_around
 
 MAX_SLOT_CHARS = 96  # a difference longer than this is what the prompt is about, not a field in it
 RESYNC_CHARS = 12  # equal text behind a difference, from which on the prompts count as alike again
 _JOINS = frozenset("-_:./+@")  # characters inside dates, ids, addresses
-
-_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_DAYS = "mon|tue|wed|thu|fri|sat|sun"
-_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("uuid", re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.I)),
-    (
-        "timestamp",
-        re.compile(
-            r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|\d{1,2}:\d{2}(:\d{2})?"
-            rf"|\b({_MONTHS})[a-z]*\.?\s+\d|\d\.?\s+({_MONTHS})|^({_DAYS})[a-z]*$|^1[5-9]\d{{8}}(\d{{3}})?$",
-            re.I,
-        ),
-    ),
-    ("id", re.compile(r"^(?=.*\d)[0-9a-f]{8,}$|^[\w-]*[_-](?=[\w]*\d)[0-9A-Za-z]{6,}$", re.I)),
-    ("counter", re.compile(r"^[#№]?\d+$")),
-    ("address", re.compile(r"@|^\d+(\.\d+){3}$|^[/~][\w./-]+$")),
-    ("name", re.compile(r"^[^\W\d_a-z][\w'’.-]*(\s[^\W\d_a-z][\w'’.-]*){0,3}$")),
+# Scripts without spaces between words, whose ends are not to be seen: Thai, Lao, Khmer, kana, ideographs.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
 
@@ -42,30 +29,16 @@ class Slot:
     second_end: int
 
 
-def kind_of(first: str, second: str) -> str:
-    """What sort of thing differs between the two texts.
-
-    ``json order`` and ``whitespace`` mean that both say the same; ``value`` is anything else.
-    """
-    if first.split() == second.split() or "".join(first.split()) == "".join(second.split()):
-        return "whitespace"
-    if _same_json(first, second):
-        return "json order"
-    for kind, pattern in _KINDS:
-        if pattern.search(first.strip()) and pattern.search(second.strip()):
-            return kind
-    return "value"
-
-
 def slots(first: str, second: str) -> Iterator[Slot]:
     """The slots of two prompts in order, up to the place from which on they have nothing in common."""
     at, other = 0, 0
     while True:
+        floor = at
         same = common_prefix(first, second, at, other)
         at, other = at + same, other + same
         if at >= len(first) or other >= len(second):
             return
-        found = _json_slot(first, second, at, other) or _field_slot(first, second, at, other)
+        found = _json_slot(first, second, at, other, floor) or _field_slot(first, second, at, other, floor)
         if found is None:
             return
         yield found
@@ -87,10 +60,10 @@ def common_prefix(first: str, second: str, at: int = 0, other: int = 0) -> int:
     return low
 
 
-def _field_slot(first: str, second: str, at: int, other: int) -> Slot | None:
-    """The shortest pair of spans behind which both go on alike, widened to whole words."""
+def _field_slot(first: str, second: str, at: int, other: int, floor: int) -> Slot | None:
+    """The shortest pair of spans behind which both go on alike, widened to whole words and times."""
     begin = at
-    while begin > 0 and _in_word(first[begin - 1]) and at - begin < MAX_SLOT_CHARS:
+    while begin > floor and _in_word(first[begin - 1]) and at - begin < MAX_SLOT_CHARS:
         begin -= 1
     back = at - begin
     for total in range(2 * MAX_SLOT_CHARS + 1):
@@ -109,8 +82,10 @@ def _field_slot(first: str, second: str, at: int, other: int) -> Slot | None:
                 end > begin + 1 and first[end - 1] == second[second_end - 1] and not first[end - 1].isalnum()
             ):
                 end, second_end = end - 1, second_end - 1
-            kind = kind_of(first[begin:end], second[other - back : second_end])
-            return Slot(kind, begin, end, other - back, second_end)
+            slot = Slot("", begin, end, other - back, second_end)
+            slot = _whole_time(first, second, slot, floor) or slot
+            kind = kind_of(first[slot.start : slot.end], second[slot.second_start : slot.second_end])
+            return replace(slot, kind=kind)
     return None
 
 
@@ -120,15 +95,28 @@ def _resynced(first: str, second: str, end: int, second_end: int) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    return character.isalnum() or character in _JOINS
+    return character in _JOINS or (character.isalnum() and not _UNSPACED.match(character))
 
 
-def _json_slot(first: str, second: str, at: int, other: int) -> Slot | None:
+def _whole_time(first: str, second: str, slot: Slot, floor: int) -> Slot | None:
+    """The slot widened to the whole of the time that it is a part of in both texts."""
+    mine = time_around(first, slot.start, slot.end)
+    theirs = time_around(second, slot.second_start, slot.second_end)
+    if mine is None or theirs is None:
+        return None
+    back = max(0, min(slot.start - max(mine[0], floor), slot.second_start - theirs[0]))
+    ahead = max(0, min(mine[1] - slot.end, theirs[1] - slot.second_end))
+    same = common_prefix(first, second, slot.end, slot.second_end)
+    ahead = min(ahead, same)
+    return Slot("", slot.start - back, slot.end + ahead, slot.second_start - back, slot.second_end + ahead)
+
+
+def _json_slot(first: str, second: str, at: int, other: int, floor: int) -> Slot | None:
     """The innermost JSON value around the difference that both write in another order."""
     decoder = json.JSONDecoder()
     for begin in _openings(first, at):
         start = other - (at - begin)
-        if start < 0 or first[begin] != second[start]:
+        if start < 0 or begin < floor or first[begin] != second[start]:
             continue
         try:
             mine, end = decoder.raw_decode(first, begin)
@@ -149,23 +137,3 @@ def _openings(text: str, at: int) -> Iterator[int]:
             return
         found += 1
         yield position
-
-
-def canonical(value: Any) -> str:
-    """JSON text that is the same for every order of keys and of the items of a list."""
-    return json.dumps(_sorted(value), sort_keys=True, ensure_ascii=False)
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return sorted((_sorted(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
-    return value
-
-
-def _same_json(first: str, second: str) -> bool:
-    try:
-        return canonical(json.loads(first)) == canonical(json.loads(second))
-    except ValueError:
-        return False

@@ -34,7 +34,7 @@ class Part:
 
     kind: str
     prompts: int
-    token: int  # in the example: whole tokens before it
+    token: int  # in the example: tokens that are the same for both, up to where it parts them
     example: tuple[str, str]
     context: str  # the text before it
 
@@ -219,12 +219,13 @@ def _part(
     kind: str, count: int, example: tuple[int, int, Slot], prompts: Sequence[str], encode: Encode
 ) -> Part:
     first, second, slot = example
-    mine, theirs = prompts[first], prompts[second]
+    mine, theirs = prompts[first], prompts[second][slot.second_start : slot.second_end]
+    exchanged = mine[: slot.start] + theirs + mine[slot.end :]
     return Part(
         kind=kind,
         prompts=count,
-        token=len(encode(mine[: slot.start])),
-        example=(mine[slot.start : slot.end], theirs[slot.second_start : slot.second_end]),
+        token=_common([encode(mine), encode(exchanged)]),
+        example=(mine[slot.start : slot.end], theirs),
         context=mine[max(0, slot.start - 40) : slot.start],
     )
 

@@ -121,6 +121,28 @@ def test_ask_says_how_to_answer(served):
     assert (asked["top_p"], asked["seed"], asked["stop"]) == (0.9, 7, ("\n", "END"))
 
 
+@pytest.mark.parametrize("piped", [True, False])
+def test_a_question_that_is_not_utf8_is_told_where(served, monkeypatch, capsys, piped):
+    """Bytes of a pipe are read as they come; in an argument Python puts surrogates for them."""
+    script = served(Script([]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9?"), encoding="utf-8"))
+    assert run(["ask", *([] if piped else ["caf\udce9?"]), *SERVER]) == 1
+    said = capsys.readouterr().err
+    assert f"{'stdin' if piped else 'the question'} is not UTF-8: byte 0xe9 after 3 characters" in said
+    assert "iconv" in said
+    assert script.asked == []
+
+
+def test_chat_goes_on_after_a_line_that_is_not_utf8(served, monkeypatch, capsys):
+    script = served(Script([["fine"]]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\nhello\n"), encoding="utf-8"))
+    assert run(["chat", *SERVER]) == 0
+    heard = capsys.readouterr()
+    assert "the line is not UTF-8: byte 0xe9" in heard.err
+    assert heard.out == "fine\n"
+    assert [asked["messages"][0]["content"] for asked in script.asked[1:]] == ["hello"]
+
+
 @pytest.mark.parametrize("question", ["", "  \n"])
 def test_an_empty_question_is_not_asked(served, capsys, question):
     script = served(Script([]), stdin=question)

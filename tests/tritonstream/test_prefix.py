@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonstream._slots import common_prefix, kind_of, slots
+from tritonstream._kinds import kind_of
+from tritonstream._slots import common_prefix, slots
 from tritonstream.prefix import analyse, reused_blocks
 
 BODY = " ".join(f"word{number % 89}" for number in range(600))
@@ -55,6 +56,20 @@ def test_common_prefix_is_the_longest(first: str, second: str) -> None:
         ("1767225600", "1767229200", "timestamp"),
         ("6f1d9c1e-2b1a-4c60-9d7e-111111111111", "0a1b2c3d-4e5f-4a60-8d7e-222222222222", "uuid"),
         ("req_8sd7f6a9", "req_1kd93mx0", "id"),
+        ("2026年11月1日 10时1分", "2026年11月24日 10时24分", "timestamp"),
+        ("二〇二六年十一月一日", "二〇二六年十二月三日", "timestamp"),
+        ("令和8年11月1日（日）午後3時5分", "令和8年11月2日（月）午前9時7分", "timestamp"),
+        ("2026년 11월 1일 오후 3:05", "2026년 11월 2일 오전 9:17", "timestamp"),
+        ("٢٠٢٦/١١/٠١", "٢٠٢٦/١١/٠٢", "timestamp"),
+        ("١ نوفمبر ٢٠٢٦", "٢ نوفمبر ٢٠٢٦", "timestamp"),
+        ("1 de noviembre de 2026", "2 de noviembre de 2026", "timestamp"),
+        ("3 ноября 2026", "4 ноября 2026", "timestamp"),
+        ("018f3f2c-7a10-7b3c-8d5e-0123456789ab", "018f3f2c-7a11-7c4d-9e6f-abcdef012345", "uuid"),  # v7
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "01BX5ZZKBKACTAV9WEVGEMMVRZ", "id"),  # ULID
+        ("0ujtsYcgvSTl8PAuAdqWYSMnLOv", "0uk1Hbc9dQ9pxyTqJ93IUrfhdGq", "id"),  # KSUID
+        ("V1StGXR8_Z5jdHi6B-myT", "IRFa-VaY2b_7qTHkLpYzw", "id"),  # nanoid
+        ("9f86d081884c7d65", "60303ae22b998861", "id"),
+        ("175928847299117063", "1097216340612464652", "id"),  # snowflakes
         ("41", "42", "counter"),
         ("Anna Smith", "Željko", "name"),
         ("anna@example.org", "bob@example.org", "address"),
@@ -81,6 +96,50 @@ def test_a_request_id_and_the_time_at_the_head_cost_the_whole_prompt() -> None:
     example = next(part for part in report.parts if part.kind == "uuid")
     assert example.example[0] == "6f1d9c1e-2b1a-4c60-9d7e-000000000010"
     assert example.context.endswith("Request ID: ")
+
+
+_LOCAL = st.sampled_from(
+    [
+        "现在是{y}年{m}月{d}日 {h}时{n}分。",
+        "現在は{y}年{m}月{d}日（火）{h}時{n}分です。",
+        "지금은 {y}년 {m}월 {d}일 {h}시 {n}분입니다. ",
+        "Now: {y}-{m:02}-{d:02}T{h:02}:{n:02}:00Z. ",
+        "Heute ist der {d}. November {y}, {h:02}:{n:02} Uhr. ",
+        "Today is November {d}, {y}. ",
+        "{d:02}/{m:02}/{y} {h:02}:{n:02} ",
+        "Es ist {h:02}:{n:02} Uhr. ",
+    ]
+)
+_DIGITS = st.sampled_from(["0123456789", "٠١٢٣٤٥٦٧٨٩", "०१२३४५६७८९", "０１２３４５６７８９"])
+_TIMES = st.fixed_dictionaries(
+    {
+        "y": st.integers(2000, 2039),
+        "m": st.integers(1, 12),
+        "d": st.integers(1, 28),
+        "h": st.integers(0, 23),
+        "n": st.integers(0, 59),
+    }
+)
+
+
+@given(_LOCAL, _DIGITS, st.lists(_TIMES, min_size=2, max_size=4), st.sampled_from(["", "你好。", "Hello. "]))
+def test_a_time_is_known_in_every_way_of_writing(
+    way: str, digits: str, times: list[dict[str, int]], head: str
+) -> None:
+    written = [way.format(**time).translate(str.maketrans("0123456789", digits)) for time in times]
+    report = analyse([f"{head}{time}{BODY}" for time in written])
+    assert {part.kind for part in report.parts} == ({"timestamp"} if len(set(written)) > 1 else set())
+    for part in report.parts:  # the prompts part where they cease to be alike, and not before
+        assert part.token >= report.common_tokens
+        assert part.example[0] in written[0]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["Anna", "7", "聪明", "10:05", " ", "a9f3"]), max_size=5), min_size=1)
+)
+def test_nothing_parts_prompts_before_they_cease_to_be_alike(heads: list[list[str]]) -> None:
+    report = analyse(["".join(head) + BODY for head in heads])
+    assert all(part.token >= report.common_tokens for part in report.parts)
 
 
 def test_tools_in_another_order_are_told_and_written_in_one() -> None:

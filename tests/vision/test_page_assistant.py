@@ -85,12 +85,21 @@ def test_answers_stream_and_a_bad_picture_spoils_no_other(address: str) -> None:
     assert empty == ["There is no text on the page."]
 
 
+def test_shared_memory_is_refused_in_words_by_a_served_repository(address: str) -> None:
+    """``trtbuild serve`` keeps that interface shut."""
+    command = [sys.executable, str(EXAMPLES / "shared_memory.py"), address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith("the socket: ")
+    assert done.stderr.startswith("error: ")
+    assert "restricted" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "before", "after", "said"),
     [
         ("ask_page", ["page.png", "What is it about?"], [], ""),
         ("ocr_then_ask", ["page.png"], ["smollm2-135m"], ""),
-        ("shared_memory", [], [], "shared memory: "),
         ("streaming_chat", [], ["smollm2-135m"], " tokens, first after "),
         ("cancel", [], ["smollm2-135m"], "left after "),
         ("deadline", [], ["smollm2-135m"], "too late; until then: "),

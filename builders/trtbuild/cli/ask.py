@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-from trtbuild.cli.connection import connect, generation, generation_options, server_options
+from trtbuild.cli.connection import (
+    check_utf8,
+    connect,
+    generation,
+    generation_options,
+    raw_stdin,
+    server_options,
+)
 from trtbuild.cli.console import note, print_json
 
 
@@ -28,10 +35,14 @@ def ask_command(
     **flags: Any,
 ) -> None:
     """Ask a served model QUESTION (or what comes on stdin) and stream the answer."""
+    source = "the question"
     if question is None:
         if sys.stdin.isatty():
             raise click.UsageError("give a question, or pipe one in.")
-        question = sys.stdin.read()
+        raw_stdin()
+        source, question = "stdin", sys.stdin.read()
+    check_utf8(source, question)
+    check_utf8("--system", system or "")
     if not question.strip():
         raise click.UsageError("the question is empty.")
     params = generation(flags)

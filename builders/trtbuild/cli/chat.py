@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trtbuild.cli.connection import Connection, connect, generation, generation_options, server_options
+from trtbuild.cli.connection import (
+    Connection,
+    check_utf8,
+    connect,
+    generation,
+    generation_options,
+    raw_stdin,
+    server_options,
+)
 from trtbuild.cli.console import note
+from trtbuild.errors import SpecError
 
 if TYPE_CHECKING:
     from tritonstream import GenerateParams, Stream
@@ -40,6 +49,8 @@ def chat_command(
 ) -> None:
     """Talk with a served model. In a pipe, each line of stdin is a message and only answers are printed."""
     params = generation(flags)
+    check_utf8("--system", system or "")
+    raw_stdin()
     with connect(repo, url) as server:
         Chat(server, server.model(model, "llm"), system, params).run()
 
@@ -81,6 +92,11 @@ class Chat:
     def _answer(self, text: str) -> None:
         from tritonstream import ConnectError, ConnectionLost, InvalidRequest, UsageError
 
+        try:
+            check_utf8("the line", text)
+        except SpecError as error:
+            note(f"error: {error}")
+            return
         self._history.append({"role": "user", "content": text})
         try:
             with self._server.client.chat(self._model, self._history, stream=True, **self._params) as stream:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import click
 
 from trtbuild.cli.console import step
 from trtbuild.cli.options import NOT_NEGATIVE, Number
-from trtbuild.errors import ServeError, in_shell
+from trtbuild.errors import ServeError, SpecError, in_shell
 
 if TYPE_CHECKING:
     from tritonstream import Client, GenerateParams, TritonStreamError
@@ -109,10 +111,31 @@ def generation(flags: Mapping[str, Any]) -> GenerateParams:
 
     Raises:
         click.UsageError: an empty --stop, which would end every answer before it began.
+        SpecError: a --stop that is not UTF-8.
     """
     if "" in flags["stop"]:
         raise click.UsageError("--stop is empty.")
+    for stop in flags["stop"]:
+        check_utf8("--stop", stop)
     return cast("GenerateParams", {key: value for key, value in flags.items() if value not in (None, ())})
+
+
+def raw_stdin() -> None:
+    """Makes stdin give bytes that are not UTF-8 on, as arguments do, for `check_utf8` to tell of."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+
+
+def check_utf8(what: str, text: str) -> None:
+    """Raises SpecError where Python stood surrogates in for bytes of stdin or of an argument (PEP 383)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(text[error.start]) & 0xFF
+        raise SpecError(
+            f"{what} is not UTF-8: byte 0x{byte:02x} after {error.start} characters",
+            "convert it first: iconv -f ENCODING -t UTF-8",
+        ) from None
 
 
 @contextmanager

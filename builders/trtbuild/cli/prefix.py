@@ -51,13 +51,17 @@ def prefix_command(
     from tritonstream.prefix import analyse, rough_tokens
 
     planned_block = 32
-    planned: Deployment | None = None
+    served: tuple[Repository, str] | None = None
     if repo is not None:
-        tokenizer, planned_block, planned = _from_repository(repo, model, tokenizer)
+        served = _from_repository(repo, model)
+        found, name = served
+        tokenizer = tokenizer or repo / name / "1" / "tokenizer"
+        planned_block = next(llm.tokens_per_block for llm in found.plan.llms if llm.name == name)
     assets = _assets(tokenizer) if tokenizer is not None else None
     prompts = read_log(log, assets)
     encode: Encode = rough_tokens if assets is None else _encode(assets)
     report = analyse(prompts, encode=encode, block_tokens=block_tokens or planned_block)
+    planned = None if served is None else _planned(*served)
     if as_json:
         times = {} if planned is None else _ttft_s(report, planned)
         print_json({**asdict(report), "tokens_are": "exact" if assets else "rough", **times})
@@ -91,24 +95,23 @@ def _encode(assets: TextAssets) -> Encode:
     return ids
 
 
-def _from_repository(
-    repo: Path, model: str | None, tokenizer: Path | None
-) -> tuple[Path, int, Deployment | None]:
-    """The tokenizer's folder, tokens of a block, and what simulates the model, where figures exist for it."""
+def _from_repository(repo: Path, model: str | None) -> tuple[Repository, str]:
+    """The repository, and the name of the model that is meant."""
     from trtbuild.tenants import Repository
 
     found = Repository.open(repo)
-    llms = {llm.name: llm for llm in found.plan.llms}
+    llms = [llm.name for llm in found.plan.llms]
     if model is None and len(llms) == 1:
-        model = next(iter(llms))
+        model = llms[0]
     if model is None or model not in llms:
         raise SpecError(
             f"{repo} holds {', '.join(llms) or 'no language model'}", *(f"--model {name}" for name in llms)
         )
-    return tokenizer or repo / model / "1" / "tokenizer", llms[model].tokens_per_block, _planned(found, model)
+    return found, model
 
 
 def _planned(repository: Repository, model: str) -> Deployment | None:
+    """What simulates the model, where figures exist for its hardware."""
     from trtbuild.errors import TrtbuildError
     from trtbuild.plan.sources import default_name
     from trtbuild.simulate import deployment

@@ -13,6 +13,7 @@ from __future__ import annotations
 from ._arrays import FakePage
 from ._faults import Fault
 from ._models import FakeModel
-from ._server import FakeTriton, Served
+from ._served import Served
+from ._server import FakeTriton
 
 __all__ = ["FakeModel", "FakePage", "FakeTriton", "Fault", "Served"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from .. import _checks, _tensors
 from ..models import ModelKind
 from ._arrays import FakePage, new_response, put, tensor_response
 from ._faults import Fault
+from ._front import check_request, prompt_text, until_stop
 
 Piece = str | bytes | int | Sequence[int]
 Compute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -21,15 +21,23 @@ _count = _checks.whole(1, 2**20, "from 1")
 Reply = Sequence[Piece] | Callable[[Mapping[str, Any]], Sequence[Piece]]
 
 
+class Made(NamedTuple):
+    """What a request is answered with: one piece a response."""
+
+    pieces: list[Piece]
+    tokens: int
+    reason: str
+
+
 @dataclass
 class FakeModel:
     """A model of a ``FakeTriton``. Fields may be changed while the server runs.
 
     Attributes:
         kind: whose tensor names it speaks.
-        reply: what it answers, one response each: text (``str``, or ``bytes`` to cut characters), for an
-            engine token ids. A function is given the request's inputs by name. Where ``n`` answers are asked
-            for, each is this.
+        reply: what it answers, one response and token each: text (``str``, or ``bytes`` to cut characters),
+            for an engine token ids. A front looks for the request's stop strings in it. A function is given
+            the request's inputs by name. Where ``n`` answers are asked for, each is this.
         first_token_s, between_tokens_s: pace.
         decoupled: whether it streams.
         final_apart: the final flag comes in an empty response of its own, as from an ensemble or BLS.
@@ -99,19 +107,39 @@ class FakeModel:
 
     def pieces(self, inputs: Mapping[str, Any]) -> list[Piece]:
         """The answer, cut to the request's length; one piece counts as one token."""
-        reply = self.reply(inputs) if callable(self.reply) else self.reply
+        return list(self.made(inputs).pieces)
+
+    def made(self, inputs: Mapping[str, Any]) -> Made:
+        """What a request is answered with, and how that ends.
+
+        Raises:
+            Refusal: the front would turn the request away.
+        """
+        if self.kind is ModelKind.FRONT:
+            check_request(inputs)
+        pieces = list(self.reply(inputs) if callable(self.reply) else self.reply)
         limit = _first(inputs, "max_tokens", "sampling_param_max_tokens", "request_output_len", default=2**31)
-        return list(reply)[:limit]
+        tokens = min(len(pieces), limit)
+        reason = "length" if len(pieces) >= limit else "stop"
+        pieces = pieces[:limit]
+        stops = inputs.get("stop_words", ())
+        if self.kind is ModelKind.FRONT and any(stops):
+            texts, tokens, stopped = until_stop([_bytes(piece) for piece in pieces], stops)
+            pieces, reason = list(texts), "stop" if stopped else reason
+        return Made(pieces, tokens, self.finish or reason)
 
     def responses(self, request: Any, inputs: Mapping[str, Any]) -> Iterator[Any]:
         """The responses to a request, the last one with the final flag."""
         if self.compute is not None:
             yield tensor_response(request, self.compute(inputs["arrays"]), final=self.decoupled)
             return
-        pieces = self.pieces(inputs)
+        made = self.made(inputs)
+        pieces = made.pieces
         several = int(inputs.get("num_return_sequences", 1))
         if self.several or (several > 1 and self.kind is ModelKind.FRONT):  # a front gives them whole
-            yield self._several(request, pieces if self.several else [_joined(pieces)] * several)
+            yield self._several(
+                request, inputs, pieces if self.several else [_joined(pieces)] * several, made
+            )
             return
         streams = self.decoupled and bool(_first(inputs, "stream", "streaming", default=False))
         if not streams:
@@ -124,7 +152,7 @@ class FakeModel:
             if several > 1:
                 put(response, "sequence_index", "INT32", [1, 1], _tensors.pack("", "INT32", [index]))
             if last or (number == len(turns) - 1 and self.kind is ModelKind.LLMAPI):
-                self._finish(request, response, inputs)
+                self._finish(request, response, inputs, made)
             if self.decoupled:
                 response.parameters["triton_final_response"].bool_param = last
             yield response
@@ -132,10 +160,10 @@ class FakeModel:
             response = new_response(request)
             response.parameters["triton_final_response"].bool_param = True
             if not pieces:
-                self._finish(request, response, inputs)
+                self._finish(request, response, inputs, made)
             yield response
 
-    def _several(self, request: Any, pieces: Sequence[Piece]) -> Any:
+    def _several(self, request: Any, inputs: Mapping[str, Any], pieces: Sequence[Piece], made: Made) -> Any:
         response = new_response(request)
         count = len(pieces)
         put(
@@ -143,9 +171,12 @@ class FakeModel:
             "text_output",
             "BYTES",
             [1, count],
-            _tensors.pack_bytes([p if isinstance(p, bytes) else str(p).encode() for p in pieces]),
+            _tensors.pack_bytes([_bytes(piece) for piece in pieces]),
         )
-        put(response, "finish_reason", "BYTES", [1, count], _tensors.pack_bytes([b"stop"] * count))
+        reason = b"stop" if self.several else made.reason.encode()
+        put(response, "finish_reason", "BYTES", [1, count], _tensors.pack_bytes([reason] * count))
+        if not self.several:
+            _put_counts(response, inputs, made.tokens * count)
         _put_crc32(request, response, pieces)
         response.parameters["triton_final_response"].bool_param = True
         return response
@@ -162,27 +193,26 @@ class FakeModel:
                 _tensors.pack("sequence_length", "INT32", [len(ids)]),
             )
         else:
-            data = piece if isinstance(piece, bytes) else str(piece).encode()
+            data = _bytes(piece)
             put(response, "text_output", "BYTES", [1, 1], _tensors.pack_bytes([data]))
             if any(output.name == "token_ids" for output in request.outputs):
                 put(response, "token_ids", "INT32", [1, 1], _tensors.pack("token_ids", "INT32", [len(data)]))
 
-    def _finish(self, request: Any, response: Any, inputs: Mapping[str, Any]) -> None:
+    def _finish(self, request: Any, response: Any, inputs: Mapping[str, Any], made: Made) -> None:
         """What the last response tells besides."""
         if self.kind not in (ModelKind.FRONT, ModelKind.LLMAPI):
             return
-        reply = self.reply(inputs) if callable(self.reply) else self.reply
-        pieces = self.pieces(inputs)
-        reason = self.finish or ("length" if len(pieces) < len(reply) else "stop")
-        put(response, "finish_reason", "BYTES", [1, 1], _tensors.pack_bytes([reason.encode()]))
+        put(response, "finish_reason", "BYTES", [1, 1], _tensors.pack_bytes([made.reason.encode()]))
         if self.kind is ModelKind.FRONT:
-            prompt = _prompt(inputs)
-            for name, count in (
-                ("num_input_tokens", len(prompt.split())),
-                ("num_output_tokens", len(pieces)),
-            ):
-                put(response, name, "INT32", [1, 1], _tensors.pack(name, "INT32", [count]))
-            _put_crc32(request, response, [_joined(pieces)])
+            _put_counts(response, inputs, made.tokens)
+            _put_crc32(request, response, [_joined(made.pieces)])
+
+
+def _put_counts(response: Any, inputs: Mapping[str, Any], output_tokens: int) -> None:
+    """Words of the prompt pass for its tokens."""
+    counts = {"num_input_tokens": len(prompt_text(inputs).split()), "num_output_tokens": output_tokens}
+    for name, count in counts.items():
+        put(response, name, "INT32", [1, 1], _tensors.pack(name, "INT32", [count]))
 
 
 def _put_crc32(request: Any, response: Any, texts: Sequence[Piece]) -> None:
@@ -214,10 +244,8 @@ def _text(item: bytes) -> str | bytes:
         return item
 
 
-def _prompt(inputs: Mapping[str, Any]) -> str:
-    if "messages" in inputs:
-        return " ".join(str(message.get("content") or "") for message in json.loads(inputs["messages"]))
-    return str(inputs.get("text_input", ""))
+def _bytes(piece: Piece) -> bytes:
+    return piece if isinstance(piece, bytes) else str(piece).encode()
 
 
 def _first(inputs: Mapping[str, Any], *names: str, default: Any) -> Any:

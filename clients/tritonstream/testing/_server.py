@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -16,32 +15,12 @@ from ..models import ModelKind
 from ._arrays import arrays_of, raw_inputs
 from ._configs import config_of
 from ._faults import Fault, in_order, spoiled
+from ._front import Refusal
 from ._models import FakeModel, read_inputs
+from ._served import Served
 
 _port = _checks.whole(0, 65535, "from 0 (any free one) to 65535")
 _MOST_REQUESTS = 2048  # at once; a thread each, made when it is needed
-
-
-@dataclass
-class Served:
-    """What became of one request."""
-
-    model: str
-    request_id: str
-    inputs: Mapping[str, Any]
-    headers: Mapping[str, str]
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    sent: int = 0  # responses
-    end: str = ""  # done, cancelled, stopped, failed; empty while it runs
-    left: threading.Event = field(
-        default_factory=threading.Event, repr=False
-    )  # the client went, or asked to stop
-    stopped: bool = False  # by a stop request
-
-    def pause(self, seconds: float | None) -> None:
-        """Waits, but not for somebody who is gone; None waits until then."""
-        if seconds is None or seconds > 0:
-            self.left.wait(seconds)
 
 
 class FakeTriton:
@@ -192,6 +171,9 @@ class FakeTriton:
                     yield self._stop_by_id(served)
                 else:
                     yield from self._stream_one(self.models[request.model_name], request, served, context)
+            except Refusal as refusal:
+                yield self._failed(str(refusal), "INVALID_ARGUMENT", request, served, context)
+                served.pause(None)
             except GeneratorExit:
                 self._client_left(self.models[served.model], request, served)
                 raise
@@ -251,6 +233,9 @@ class FakeTriton:
                 self._fail(fault, request, served, context, unary=True)
             response = spoiled(fault, 0, next(iter(model.responses(request, served.inputs))))[0]
             served.sent, served.end = 1, "cancelled" if served.left.is_set() else "done"
+        except Refusal as refusal:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refusal))
+        else:
             return response
         finally:
             served.end = served.end or ("cancelled" if served.left.is_set() else "failed")
@@ -314,11 +299,16 @@ class FakeTriton:
         if fault.kind in ("stall", "die"):
             served.pause(None)
         if fault.kind == "error":
-            asked = self.coded_errors and served.headers.get("triton_grpc_error") == "true"
-            if unary or fault.code is not None or asked:
+            if unary or fault.code is not None:
                 context.abort(grpc.StatusCode[fault.code or "INTERNAL"], fault.message)
-            return _text_error(fault.message, request)
+            return self._failed(fault.message, "INTERNAL", request, served, context)
         return None
+
+    def _failed(self, message: str, code: str, request: Any, served: Served, context: Any) -> Any:
+        """An error inside a stream: a status where the client asked for one, else the message to send."""
+        if self.coded_errors and served.headers.get("triton_grpc_error") == "true":
+            context.abort(grpc.StatusCode[code], message)
+        return _text_error(message, request)
 
 
 def _text_error(message: str, request: Any) -> Any:

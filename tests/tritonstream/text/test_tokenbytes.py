@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.real_tokenizers import NAMES, SAMPLES, table, tokenizer, tokenizer_spec
 
 from tritonstream.text import TextStream, TokenBytes, TokenizerError
 
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 PICKS = st.lists(st.floats(0, 1, exclude_max=True), max_size=24)
 
 
@@ -31,9 +33,21 @@ def test_a_text_comes_back(name: str, text: str) -> None:
 @settings(max_examples=300, deadline=None)
 def test_any_ids_decode_as_hugging_face_decodes_them(name: str, picks: list[float]) -> None:
     ids = _ids(name, picks)
+    assume(not _drops_characters(name, ids))
     ours, theirs = table(name).decode(ids), tokenizer(name).decode(ids)
     # byte fallback gives one U+FFFD a byte there, one for each ill-formed part here (as Python decodes)
     assert _collapsed(ours) == _collapsed(theirs)
+
+
+def _drops_characters(name: str, ids: list[int]) -> bool:
+    """Whether Hugging Face loses characters: a run of byte tokens that is ill-formed is all U+FFFD there."""
+    words = [_BYTE.fullmatch(tokenizer(name).id_to_token(id_) or "") for id_ in ids]
+    for is_byte, run in itertools.groupby(words, key=bool):
+        if is_byte:
+            text = bytes(int(found[1], 16) for found in run if found).decode(errors="replace")
+            if "\ufffd" in text and text.strip("\ufffd"):
+                return True
+    return False
 
 
 def _collapsed(text: str) -> str:
