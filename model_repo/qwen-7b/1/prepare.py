@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from tritonstream.text import PromptError, TextAssets, embedding_bias, word_list
+    from tritonstream.text import PromptError, TextAssets, check_stops, embedding_bias, word_list
 else:
-    from .tritontext import PromptError, TextAssets, embedding_bias, word_list
+    from .tritontext import PromptError, TextAssets, check_stops, embedding_bias, word_list
 
 from .inputs import Array, TextRequest
 from .prefixes import SeenPrefixes
 from .settings import Settings
 from .wire import request_bytes
-
-MAX_STOP_WORDS = 64
-MAX_STOP_CHARS = 4096  # all of them together
 
 
 @dataclass(frozen=True)
@@ -134,12 +131,7 @@ def _encode(request: TextRequest, assets: TextAssets, settings: Settings) -> tup
 
 def _ends(request: TextRequest, assets: TextAssets) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Stop strings, and the ids that end the answer: a special token as stop word becomes an end id."""
-    words, chars = len(request.stop_words), sum(map(len, request.stop_words))
-    if words > MAX_STOP_WORDS or chars > MAX_STOP_CHARS:
-        raise PromptError(
-            f"stop_words holds {words} words of {chars} characters together; at most {MAX_STOP_WORDS} words "
-            f"of {MAX_STOP_CHARS} characters are served"
-        )
+    check_stops(request.stop_words)
     ends = list(assets.end_ids) if request.end_id is None else [request.end_id]
     stops = []
     for word in request.stop_words:

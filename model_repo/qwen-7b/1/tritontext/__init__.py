@@ -10,7 +10,7 @@ from .assets import TextAssets, load_tokenizer
 from .detokenize import TextStream
 from .encoding import Encoder, embedding_bias, word_list
 from .errors import PromptError, TemplateError, TextError, TokenizerError
-from .stops import StopMatcher
+from .stops import StopMatcher, check_stops
 from .template import ChatTemplate, check_messages
 from .tokenbytes import TokenBytes
 from .utf8 import Utf8Stream, decode_input
@@ -28,6 +28,7 @@ __all__ = [
     "TokenizerError",
     "Utf8Stream",
     "check_messages",
+    "check_stops",
     "decode_input",
     "embedding_bias",
     "load_tokenizer",

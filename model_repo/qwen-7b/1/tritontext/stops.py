@@ -12,7 +12,22 @@ whatever the number of stops.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from .errors import PromptError
+
+MAX_STOP_WORDS = 64
+MAX_STOP_CHARS = 4096  # all of them together
+
+
+def check_stops(stops: Sequence[str]) -> None:
+    """Raises PromptError for more stop strings than a server looks for."""
+    words, chars = len(stops), sum(map(len, stops))
+    if words > MAX_STOP_WORDS or chars > MAX_STOP_CHARS:
+        raise PromptError(
+            f"stop_words holds {words} words of {chars} characters together; at most {MAX_STOP_WORDS} words "
+            f"of {MAX_STOP_CHARS} characters are served"
+        )
 
 
 class StopMatcher:
