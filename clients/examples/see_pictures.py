@@ -8,7 +8,11 @@ from tritonstream import Client, Detections, TritonStreamError
 
 
 def main(folder: str, url: str = "127.0.0.1:8001", model: str = "yolov3-tiny") -> None:
-    pictures = sorted(path for path in Path(folder).iterdir() if path.suffix in {".jpg", ".png", ".webp"})
+    pictures = sorted(
+        path
+        for path in Path(folder).iterdir()
+        if path.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"} and not path.stem.endswith(".boxes")
+    )
     rows = []
     with Client(url) as client:
         for number, (path, found) in enumerate(

@@ -16,6 +16,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from trtbuild.build.trtexec import plan_file, trtexec_argv
 from trtbuild.catalog.versions import find_container
 from trtbuild.plan.model import VisionPlan
+from trtbuild.spec import Task
 
 
 def changed(**network: Any) -> VisionPlan:
@@ -56,6 +57,23 @@ def test_onnxruntime_in_16_bits_goes_through_tensorrt(shop: Any) -> None:
     ).optimization.execution_accelerators.gpu_execution_accelerator
     assert (accelerator.name, accelerator.parameters["precision_mode"]) == ("tensorrt", "FP16")
     assert accelerator.parameters["max_workspace_size_bytes"] == "200000000"
+
+
+def test_the_readme_says_what_each_model_answers_and_how_it_is_called(shop: Any) -> None:
+    shop.write(shop.plan(ocr_plan(), detector_plan()))
+    text = (shop.repo / "README.md").read_text()
+    assert "| `ocr` | `image`: an encoded picture | `text`, `score`, `box` of each line |" in text
+    outputs = "`box`, `score`, `class_id`, `label`, `count`, `picture_size`"
+    assert f"| `detector` | `image`: an encoded picture | {outputs} |" in text
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    compile(code, "README.md", "exec")
+    assert 'client.ocr("ocr", "picture.jpg")' in code
+    assert 'client.detect("detector", "picture.jpg")' in code
+    raw = detector_plan().model_copy(update={"task": Task.RAW})
+    shop.write(shop.plan(ocr_plan(), raw))
+    (code,) = re.findall(r"```python\n(.*?)```", (shop.repo / "README.md").read_text(), re.DOTALL)
+    compile(code, "README.md", "exec")
+    assert 'client.infer("detector"' in code
 
 
 def test_another_tensorrt_is_another_key() -> None:

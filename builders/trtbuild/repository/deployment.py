@@ -14,14 +14,23 @@ from trtbuild.catalog.vision import pipeline
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
 from trtbuild.plan.sources import default_name
 from trtbuild.repository import launch
-from trtbuild.repository.llm import TOKENIZER_FILES
+from trtbuild.repository.llm import TOKENIZER_FILES, own_tensors
 from trtbuild.repository.names import LlmNames, NameScheme, llm_names
 from trtbuild.repository.products import Products
 from trtbuild.repository.render import render
+from trtbuild.repository.vision_tensors import PROBLEM, answer_tensors
 from trtbuild.server_options import RESTRICTED
-from trtbuild.spec import DeploymentSpec, Target
+from trtbuild.spec import DeploymentSpec, Target, Task
 
 Named = list[tuple[LlmPlan, LlmNames]]
+
+_METHODS = {  # of the client
+    Task.CLASSIFICATION: "classify",
+    Task.DETECTION: "detect",
+    Task.SEGMENTATION: "segment",
+    Task.EMBEDDING: "embed",
+    Task.OCR: "ocr",
+}
 
 
 def deployment_files(
@@ -35,7 +44,9 @@ def deployment_files(
     llms = [(llm, llm_names(llm.name, scheme)) for llm in plan.llms]
     common = {"plan": plan, "container": container}
     builds = _builds(plan, spec, container, llms)
-    files = {"README.md": render("deployment/README.md.j2", llms=llms, builds=builds, **common)}
+    visions = [(vision, _answer(vision), _METHODS.get(vision.task)) for vision in plan.visions]
+    readme = render("deployment/README.md.j2", llms=llms, visions=visions, builds=builds, **common)
+    files = {"README.md": readme}
     if plan.target is not Target.LOCAL:
         files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=_vision_backends(plan), **common)
         start = _start(plan, container, llms)
@@ -55,6 +66,12 @@ def deployment_files(
         )
         files["build_engines.sh"] = script
     return files
+
+
+def _answer(plan: VisionPlan) -> list[str]:
+    """Names of the outputs that clients read; what is wrong with a picture is an error to them."""
+    tensors = answer_tensors(plan) if plan.answer is not None else own_tensors("vision_ocr")[1]
+    return [tensor.name for tensor in tensors if tensor.name != PROBLEM.name]
 
 
 def _vision_backends(plan: Plan) -> list[str]:
