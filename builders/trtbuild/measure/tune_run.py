@@ -24,7 +24,7 @@ from trtbuild.measure.tune.search import Trial, search
 from trtbuild.tenants import Repository
 
 GRID, TUNE = "grid", "tune"  # series of the records
-BATCHES = (1, 2, 4, 8, 16, 32)
+BATCHES = (1, 2, 4, 8, 16)  # no more than the users of the load
 STEPS = (256, 512, 1024, 2048, 4096)
 SHARE = 0.95  # of the grid's best goodput
 PART = 5  # tune has the grid's runs over this
