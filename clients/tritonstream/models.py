@@ -109,8 +109,19 @@ class ModelDescription:
     @property
     def features(self) -> frozenset[str]:
         """Names of what the model offers beyond plain generation; see ``FEATURES``."""
-        found = {name for name, inputs in FEATURES.items() if any(i in self.inputs for i in inputs)}
+        found = {
+            name
+            for name, inputs in FEATURES.items()
+            if any(i in self.inputs for i in inputs) and self.refused.isdisjoint(inputs)
+        }
         return frozenset(found - {"structured_output"} if self.unguided else found)
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Inputs of the engine that it has in name only, as its config says (trtbuild's engine for CPUs)."""
+        engine = self if self.kind is ModelKind.ENGINE else self.engine
+        listed = "" if engine is None else engine.parameters.get("unsupported_inputs", "")
+        return frozenset(filter(None, listed.split(",")))
 
     @property
     def unguided(self) -> bool:

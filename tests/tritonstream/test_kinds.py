@@ -349,3 +349,24 @@ def test_what_only_the_engine_knows_that_it_cannot_is_unsupported_too(
 
     run(body, server.url)
     assert len(server.served) == 1  # another try would end alike
+
+
+def test_what_the_engine_refuses_is_not_offered_and_not_sent(run: Any, serve: Any) -> None:
+    listed = "bad_words_list,embedding_bias,lora_task_id"
+    engine = FakeModel(kind=ModelKind.ENGINE, parameters={"unsupported_inputs": listed})
+    server = serve(llm=FakeModel(parameters={"engine_model": "engine"}), engine=engine)
+
+    async def body(client: Any) -> None:
+        described = await client.describe("llm")
+        assert described.features >= {"chat", "n", "seed"}
+        assert described.features.isdisjoint({"embedding_bias", "lora"})
+        for asked, name in (
+            ({"embedding_bias": {"yes": 1.0}}, "embedding_bias"),
+            ({"lora": 3}, "lora_task_id"),
+            ({"bad_words": ["no"]}, "bad_words_list"),
+        ):
+            with pytest.raises(UnsupportedError, match=f"engine refuses the input {name}"):
+                await client.generate("llm", "x", **asked)
+
+    run(body, server.url)
+    assert server.served == []

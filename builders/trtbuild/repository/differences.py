@@ -35,6 +35,12 @@ LOCAL_DIFFERENCES = (
         "from GPU memory",
         "from host RAM",
     ),
+    Difference(
+        "<model>_engine/config.pbtxt",
+        "parameters.unsupported_inputs",
+        "absent",
+        "the inputs that the CPU engine refuses",
+    ),
     Difference("<model>/config.pbtxt", "parameters.kv_tokens", "from GPU memory", "from host RAM"),
     Difference(
         "<model>_engine/config.pbtxt",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from trtbuild.build.commands import TOKENIZER_INFO
@@ -89,6 +90,14 @@ def engine_parameters(llm: LlmPlan, version: str, engine_path: str, worker_path:
         }
     rows = interface(version, "tensorrt_llm").parameters
     return {row.name: values.get(row.name, "") for row in rows}
+
+
+def refused_by_the_cpu_engine(inputs: Iterable[str]) -> str:
+    """Those of an engine's inputs that the local one refuses, for clients to read, with commas between."""
+    from trtbuild.serve.local.tensorrtllm.contract import INPUTS
+
+    refused = {row.name for row in INPUTS if row.why}
+    return ",".join(name for name in inputs if name in refused)
 
 
 def engine_config(llm: LlmPlan, version: str) -> dict[str, Any]:

@@ -185,7 +185,9 @@ def _step(context: LlmContext, name: str, model: str, kind: str) -> ModelFolder:
 def _engine(context: LlmContext, sources: LlmSources) -> ModelFolder:
     llm, name, rows = context.llm, context.names.engine, context.interface("tensorrt_llm")
     files: dict[str, Content] = dict(_KEEP)
+    told: dict[str, str] = {}
     if context.target is Target.LOCAL:
+        told = {"unsupported_inputs": engine.refused_by_the_cpu_engine(row.name for row in rows.inputs)}
         config = json.dumps(engine.engine_config(llm, context.version), indent=2) + "\n"
         files = {"1/config.json": Text(config.encode()), **local_weights(llm.name, sources.weights)}
     worker = context.container.paths.executor_worker
@@ -198,7 +200,7 @@ def _engine(context: LlmContext, sources: LlmSources) -> ModelFolder:
         instances=llm.instances,
         inputs=rows.inputs,
         outputs=rows.outputs,
-        parameters=engine.engine_parameters(llm, context.version, f"{name}/1", worker),
+        parameters=engine.engine_parameters(llm, context.version, f"{name}/1", worker) | told,
     )
 
 

@@ -237,6 +237,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("lora_cache_host_memory_bytes"),
     Parameter("tokenizer_dir"),  # the engine's own tokenizer knows the grammar's vocabulary
     Parameter("xgrammar_tokenizer_info_path"),
+    Parameter("unsupported_inputs"),  # not NVIDIA's: tells clients what is refused here
     # refused unless neutral
     Parameter("encoder_model_path", _UNSET, "it serves decoder-only models; leave it empty"),
     Parameter("sink_token_length", (*_UNSET, "0"), "it keeps the whole context; leave it empty"),
