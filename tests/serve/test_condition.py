@@ -15,13 +15,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from tests.support.served import kept, record_of
 
 from trtbuild.cli import run
 from trtbuild.errors import ServeError
 from trtbuild.serve import condition, leftovers, registry
 from trtbuild.serve.condition import Condition, condition_of
-from trtbuild.serve.lock import Lock
-from trtbuild.serve.process import started_s
 from trtbuild.serve.server import claim
 from trtbuild.serve.state import ServerRecord, StateFolder, boot_id
 
@@ -62,35 +61,10 @@ def http_port() -> Iterator[int]:
     server.server_close()
 
 
-def record_of(repository: Path, **changes: object) -> ServerRecord:
-    """A record of a server that this process keeps and is."""
-    started = started_s(os.getpid())
-    made = ServerRecord(
-        repository=str(repository), owner_pid=os.getpid(), owner_started_s=started, server_pid=os.getpid(),
-        server_started_s=started, server_id="trtbuild-test-", grpc_port=1, http_port=1, metrics_port=1,
-        detached=True, ready=True, restarts=0, log=str(StateFolder.of(repository).log), boot_id=boot_id(),
-    )  # fmt: skip
-    return replace(made, **changes)
-
-
 def gone_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
-
-
-@contextmanager
-def kept(repository: Path, record: ServerRecord | None = None) -> Iterator[StateFolder]:
-    """Somebody holds the repository's lock, with this record."""
-    state = StateFolder.of(repository)
-    lock = Lock(state.lock)
-    assert lock.take(str(repository))
-    if record is not None:
-        state.write(record)
-    try:
-        yield state
-    finally:
-        lock.release()
 
 
 def left(repository: Path, record: ServerRecord) -> StateFolder:

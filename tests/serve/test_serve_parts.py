@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from trtbuild.errors import ServeError
-from trtbuild.serve import logs, shm, wheel
+from trtbuild.serve import logs, room, shm, wheel
 from trtbuild.serve.command import RESTRICTED, server_command, server_environment
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import ChosenPorts, Ports, choose_ports
@@ -118,11 +118,29 @@ def test_a_full_shared_memory_is_said_before_the_start(
         )
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "config.pbtxt").write_text("not a config")
-    shm.check_room(tmp_path)
-    monkeypatch.setattr(shm.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    room.check_room(tmp_path)
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
     # 4 processes of 1 MiB, and as much to grow
     with pytest.raises(ServeError, match=r"1\.0 MiB free, and the 4 Python processes of .* need 8 MiB"):
-        shm.check_room(tmp_path)
+        room.check_room(tmp_path)
+
+
+def test_a_log_is_followed_into_that_of_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("one\ntwo\nthree\n")
+
+    def restarted(seconds: float) -> None:
+        with log.open("a") as file:
+            file.write("the last\n")
+        log.replace(tmp_path / "server.log.1")
+        log.write_text("new\n")
+
+    monkeypatch.setattr(logs.time, "sleep", restarted)
+    lines = logs.followed(log, 2)
+    assert [next(lines) for _ in range(4)] == ["two\n", "three\n", "the last\n", "new\n"]
+    lines.close()
 
 
 def test_the_reason_is_taken_out_of_tritons_log(tmp_path: Path) -> None:

@@ -202,6 +202,20 @@ def test_what_a_killed_server_left_is_cleaned_at_the_next_start(
         assert asyncio.run(tokens(server.grpc_address, 2)) == 2
 
 
+def test_a_model_that_lacks_another_is_left_out_and_the_others_are_served(repository: Path) -> None:
+    (repository / "both" / "1").mkdir(parents=True)
+    (repository / "both" / "config.pbtxt").write_text(
+        'name: "both"\nplatform: "ensemble"\nensemble_scheduling { step { model_name: "gone" } }\n'
+    )
+    script = Script(kill_server)  # the same at a restart
+    serve_forever(repository, on_event=script)
+    assert script.kinds.count("ready") == 2
+    assert sum("not served: both (it needs gone)" in event.message for event in script.events) == 2
+    with start(repository) as server:
+        assert registry.models_of(server.record) == {"both": False, "tiny": True}
+        assert asyncio.run(tokens(server.grpc_address, 2)) == 2
+
+
 class Script:
     """Plays faults into ``serve_forever``: one action each time the server is ready, then SIGTERM."""
 

@@ -59,7 +59,10 @@ def serve_command(
 def start_detached(repository: Repository, ports: Ports | None = None) -> ServerRecord:
     """Starts a server that outlives this command; returns when its models are ready."""
     from trtbuild.serve import registry
+    from trtbuild.serve.cautions import cautions
 
+    for caution in cautions(repository.path):
+        note(f"· {caution}")
     with step(
         f"starting tritonserver for {repository.path.name}, loading {len(repository.plan.models)} models"
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from trtbuild.serve.condition import Condition
 
 _REPO = click.argument("repo", type=FOLDER, required=False)
-_FOLLOW_S = 0.3
 
 
 @click.command("status")
@@ -121,21 +120,12 @@ def logs_command(repo: Path | None, follow: bool, lines: int) -> None:
 
     REPO: default the one that runs, else the one that failed.
     """
+    from trtbuild.serve.logs import followed, last_lines
     from trtbuild.serve.registry import log_path
 
     path = log_path(repo if repo is not None else only_one(or_failed=True))
-    with path.open(encoding="utf-8", errors="replace") as log:
-        for line in log.readlines()[-lines:]:
-            click.echo(line, nl=False)
-        if follow:
-            _follow(log)
-
-
-def _follow(log: IO[str]) -> None:
-    while True:
-        for line in log:
-            click.echo(line, nl=False)
-        time.sleep(_FOLLOW_S)
+    for line in (followed if follow else last_lines)(path, lines):
+        click.echo(line, nl=False)
 
 
 @click.command("stop")

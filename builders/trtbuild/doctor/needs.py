@@ -77,7 +77,7 @@ def _planned(needs: Needs, plan: Plan) -> Needs:
         gpu_name=None if local else plan.gpu.name,
         sm=plan.gpu.sm,
         python_instances=needs.python_instances,
-        shm_bytes=max(needs.shm_bytes, sum(line.bytes for line in lines if line.where == "shm")),
+        shm_bytes=max(needs.shm_bytes, plan.shm_bytes),
         ram_bytes=sum(line.bytes for line in lines if line.where == "host"),
         engines=needs.engines and not local,
     )

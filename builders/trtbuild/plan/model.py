@@ -192,6 +192,11 @@ class Plan(_Frozen):
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
+    def shm_bytes(self) -> int:
+        """/dev/shm at full load."""
+        return sum(item.bytes for item in (*self.ledger, *self.host_ledger) if item.where == "shm")
+
+    @property
     def llms(self) -> tuple[LlmPlan, ...]:
         return tuple(model for model in self.models if isinstance(model, LlmPlan))
 

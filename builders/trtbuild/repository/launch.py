@@ -74,5 +74,4 @@ def server_options(plan: Plan, container: Container) -> list[str]:
 
 def shm_bytes(plan: Plan, container: Container, folders: int) -> int:
     """/dev/shm of the server's container: what the plan counts, with room to grow."""
-    planned = sum(item.bytes for item in plan.host_ledger if item.where == "shm")
-    return max(planned, folders * container.python_shm_bytes) + SPARE_SHM_BYTES
+    return max(plan.shm_bytes, folders * container.python_shm_bytes) + SPARE_SHM_BYTES

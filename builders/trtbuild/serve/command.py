@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trtbuild.serve.ports import LOOPBACK, ChosenPorts
@@ -17,17 +17,28 @@ STUB_TIMEOUT_S = 120  # a stub that does not come up
 
 
 def server_command(
-    wheel: TritonWheel, *, backends: Path, ports: ChosenPorts, server_id: str, exit_timeout_s: int
+    wheel: TritonWheel,
+    *,
+    backends: Path,
+    ports: ChosenPorts,
+    server_id: str,
+    exit_timeout_s: int,
+    models: Sequence[str] | None = None,
 ) -> list[str]:
     """Arguments for a server whose working folder is the repository.
 
+    Args:
+        models: those to load; None: all.
+
     The restricted APIs' key is drawn anew and kept nowhere: they are off.
     """
+    control = ["none"] if models is None else ["explicit", *(f"--load-model={name}" for name in models)]
     lock = f"{RESTRICTED}:x-disabled={secrets.token_hex(16)}"
     return [
         str(wheel.server),
         "--model-repository=.",
-        "--model-control-mode=none",
+        f"--model-control-mode={control[0]}",
+        *control[1:],
         "--disable-auto-complete-config",
         f"--backend-directory={backends}",
         f"--backend-config=python,shm-region-prefix-name={server_id}",

@@ -1,12 +1,43 @@
-"""What a tritonserver's log says about a failed start."""
+"""A tritonserver's log: its end, what is added to it, and what it says about a failed start."""
 
 from __future__ import annotations
 
+import os
 import re
+import time
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
+_LOOK_EVERY_S = 0.3
 _FAILED = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<why>.*)\"$")
 _POLL = re.compile(r"^E\d{4} .*?\] \"?(?P<why>.*?)\"?$")
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The last lines, each with its end."""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        return list(deque(file, count))
+
+
+def followed(log: Path, count: int) -> Iterator[str]:
+    """The last lines, then what is added, without end.
+
+    A server that is started again begins a new log: that one is read from its beginning.
+    """
+    file = log.open(encoding="utf-8", errors="replace")
+    try:
+        yield from deque(file, count)
+        while True:
+            time.sleep(_LOOK_EVERY_S)
+            replaced = log.exists() and not os.path.samestat(log.stat(), os.fstat(file.fileno()))
+            yield from file
+            if replaced:
+                file.close()
+                file = log.open(encoding="utf-8", errors="replace")
+                yield from file
+    finally:
+        file.close()
 
 
 def tail(log: Path, lines: int = 12) -> list[str]:

@@ -127,23 +127,17 @@ def status(repository: Path) -> ServerStatus:
 
 def models_of(record: ServerRecord) -> dict[str, bool]:
     """Readiness of each model of a server's repository, as the server says."""
-    found = {config.parent.name for config in Path(record.repository).glob("*/config.pbtxt")}
+    from trtbuild.serve import contents
+
+    repository = Path(record.repository)
+    found = {config.parent.name for config in repository.glob("*/config.pbtxt")}
+    manifest = contents.manifest_of(repository)
+    written = (
+        set(manifest.folders()) if manifest is not None else set()
+    )  # one whose folder is gone: not ready
     return {
-        name: name in found and is_model_ready(record.http_port, name)
-        for name in sorted(found | _written(Path(record.repository)))
+        name: name in found and is_model_ready(record.http_port, name) for name in sorted(found | written)
     }
-
-
-def _written(repository: Path) -> set[str]:
-    """The folders that the repository's manifest names: a model whose folder is gone is not ready."""
-    from trtbuild.errors import RepositoryError
-    from trtbuild.repository.manifest import read_manifest
-
-    try:
-        manifest = read_manifest(repository)
-    except RepositoryError:
-        return set()
-    return {name for unit in manifest.models.values() for name in unit.folders} if manifest else set()
 
 
 def log_path(repository: Path) -> Path:

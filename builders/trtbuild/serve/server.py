@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trtbuild.errors import ServeError, in_shell
-from trtbuild.serve import container, leftovers, shm
+from trtbuild.serve import container, contents, leftovers, room, shm
 from trtbuild.serve.backends import assemble_backends
 from trtbuild.serve.command import server_command, server_environment
 from trtbuild.serve.lock import Lock
@@ -224,7 +224,7 @@ def claim(repository: Path) -> Claim:
         leftovers.clean(state)
         leftovers.clean_all()
         if not on_gpu:  # a container brings its own /dev/shm
-            shm.check_room(repository)
+            room.check_room(repository)
     except BaseException:
         lock.release()
         raise
@@ -249,6 +249,9 @@ def launch(
         ServeError: when there is no tritonserver for this environment, or a port is taken.
     """
     wheel = None if claim.on_gpu else find_wheel()
+    models = contents.loadable(claim.repository)
+    if claim.on_gpu and models is not None:
+        raise ServeError(contents.caution(claim.repository) or "", "its container loads all models or none")
     state = claim.state
     chosen = choose_ports(ports)
     server_id = shm.new_server_id()
@@ -264,6 +267,7 @@ def launch(
             backends=state.backends,
             ports=chosen,
             server_id=server_id,
+            models=models,
             exit_timeout_s=math.ceil(grace_s + DRAIN_S),
         )
         environment = server_environment(

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Literal
 
 from trtbuild.errors import ServeError, TrtbuildError, in_shell
+from trtbuild.serve.cautions import cautions
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.server import GRACE_S, READY_TIMEOUT_S, Claim, Server, claim, launch
 from trtbuild.serve.watch import Watch, warm
@@ -155,6 +156,8 @@ class _Keeper:
             self._on_wait(waited_s)
 
         self._on_event(ServeEvent("starting", f"starting tritonserver for {self._repository}"))
+        for caution in cautions(self._repository):
+            self._on_event(ServeEvent("starting", caution))
         server = launch(
             claimed,
             ports=self._ports,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 
-_SHM = Path("/dev/shm")
-_BLOCK_BYTES = 512  # unit of st_blocks
+from trtbuild.serve import shm
 
 
 def measure(pid: int, shm_prefix: str, models: Sequence[str]) -> dict[str, int]:
@@ -28,7 +26,7 @@ def measure(pid: int, shm_prefix: str, models: Sequence[str]) -> dict[str, int]:
             owner = _model(process.cmdline(), models) or inherited
             owners[process.pid] = owner
             used[owner] = used.get(owner, 0) + process.memory_full_info().pss
-    used["/dev/shm"] = sum(file.stat().st_blocks * _BLOCK_BYTES for file in _SHM.glob(f"{shm_prefix}*"))
+    used["/dev/shm"] = shm.allocated_bytes(shm_prefix)
     return used
 
 
