@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
+import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,7 +17,7 @@ import pytest
 
 import tritonstream
 from tritonstream import OcrLine, OcrResult
-from trtbuild.cli import run
+from trtbuild.cli import chat, run
 
 
 @dataclass
@@ -37,7 +41,7 @@ class FakeStream:
         pass
 
     def text_deltas(self) -> Iterator[str]:
-        if isinstance(self._answer, Exception):
+        if isinstance(self._answer, BaseException):
             raise self._answer
         yield from self._answer
 
@@ -186,6 +190,52 @@ def test_chat_in_a_pipe_keeps_the_history_and_prints_answers_only(served, capsys
         {"role": "assistant", "content": "one"},
         {"role": "user", "content": "second"},
     ]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """stdin as a terminal; gives what types on it."""
+    master, slave = os.openpty()
+    stdin = os.fdopen(slave, encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "readline", None)  # it would read the real terminal
+
+    def install() -> Any:
+        monkeypatch.setattr("sys.stdin", stdin)
+        return lambda text: os.write(master, text.encode())
+
+    yield install
+    stdin.close()
+    os.close(master)
+
+
+@pytest.mark.parametrize("error", [tritonstream.Overloaded("queue is full"), KeyboardInterrupt()])
+def test_an_error_or_ctrl_c_ends_no_conversation(served, capsys, terminal, error):
+    script = served(Script([["one"], error, ["three"]]))
+    type_ = terminal()
+    type_("first\nsecond\nthird\n\x04")
+    assert run(["chat", *SERVER]) == 0
+    captured = capsys.readouterr()
+    assert "one" in captured.out
+    assert "three" in captured.out
+    assert ("queue is full" if str(error) else "(stopped)") in captured.err
+    assert [m["content"] for m in script.asked[3]["messages"]] == ["first", "one", "third"]
+
+
+def test_lines_pasted_while_an_answer_comes_are_the_next_messages_and_stop_stops(terminal):
+    type_ = terminal()
+    over, ahead, stops = threading.Event(), deque(), []
+    type_("größer\n\n/stop\nmore\n/stop\n")
+
+    def cancel() -> None:
+        stops.append(list(ahead))
+        if len(stops) == 2:
+            over.set()
+
+    watcher = threading.Thread(target=chat._watch, args=(over, cancel, ahead))
+    watcher.start()
+    watcher.join(20)
+    assert not watcher.is_alive()
+    assert stops == [["größer"], ["größer", "more"]]
 
 
 def test_chat_forgets_on_clear_but_not_the_system_message(served):

@@ -210,11 +210,11 @@ def test_an_engine_that_dies_is_told_and_comes_back(run: Run, tiny_server: Serve
         events = aiter(running)
         await anext(events)
         os.kill(engine_process(tiny_server, "narrow").pid, signal.SIGKILL)
-        with pytest.raises(EngineError, match=r"the engine failed: .* ended with code -9"):
+        with pytest.raises(EngineError, match=r"the engine failed: the server's log says why"):
             async for _ in events:
                 pass
         assert len((await client.answer(request("tiny", PROMPT, 3))).ids) == 3  # another model is not touched
-        with pytest.raises(EngineError, match="is being started again"):
+        with pytest.raises(EngineError, match=r"is being started again.* \[UNAVAILABLE\]"):
             await client.answer(request("narrow", PROMPT, 3))
         await until_served(client, "narrow")
 

@@ -150,6 +150,13 @@ def test_an_error_is_told_once_and_in_one_line() -> None:
     assert made.reason is None
 
 
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNSUPPORTED"])
+def test_a_code_that_the_engine_gives_is_handed_on(code: str) -> None:
+    made = _answer()
+    made.accept(wire.Reply(error=f"e: the engine is being started again [{code}]"))
+    assert made.failure == (code, "the engine refused or failed: e: the engine is being started again", None)
+
+
 _LOST_SEGMENT = "Failed to increase the shared memory pool size for key 'trtbuild-1-ab' to 8 bytes"
 
 

@@ -1,12 +1,14 @@
-"""``trtbuild chat``: a conversation; Ctrl-C stops an answer and not the program."""
+"""``trtbuild chat``: a conversation; Ctrl-C stops an answer and not the program, and no error ends it."""
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,7 @@ HELP = """\
 /help    this list
 Ctrl-C stops an answer, Ctrl-D leaves."""
 _POLL_S = 0.2
+_PASTE_BYTES = 65536
 
 
 @click.command("chat")
@@ -63,6 +66,7 @@ class Chat:
         self._start = [{"role": "system", "content": system}] if system else []
         self._history = list(self._start)
         self._interactive = sys.stdin.isatty()
+        self._ahead: deque[str | None] = deque()  # what was typed while an answer came; None: the end
 
     def run(self) -> None:
         """Reads messages until the input ends or /stop."""
@@ -86,43 +90,61 @@ class Chat:
         if not self._interactive:
             yield from (line.strip() for line in sys.stdin)
             return
-        while (line := _typed()) is not None:
+        while True:
+            line = self._ahead.popleft() if (typed := bool(self._ahead)) else _typed()
+            if line is None:
+                return
+            if typed:
+                click.echo(f"> {line}")
             yield line
 
     def _answer(self, text: str) -> None:
-        from tritonstream import ConnectError, ConnectionLost, InvalidRequest, UsageError
+        from tritonstream import InvalidRequest, TritonStreamError, UsageError
 
         try:
             check_utf8("the line", text)
         except SpecError as error:
             note(f"error: {error}")
             return
+        begun = False
         self._history.append({"role": "user", "content": text})
         try:
             with self._server.client.chat(self._model, self._history, stream=True, **self._params) as stream:
                 with self._stoppable(stream):
                     for piece in stream.text_deltas():
                         click.echo(piece, nl=False)
+                        begun = True
                 answer = stream.completion
-        except (ConnectError, ConnectionLost) as error:  # its server may be on its way back
+        except (InvalidRequest, UsageError) as error:  # too long, most often; the conversation goes on
+            self._drop(f"error: {error}\n(/clear forgets the conversation)", begun=begun)
+            return
+        except TritonStreamError as error:  # its server may be on its way back
             if not self._interactive:
                 raise
-            self._history.pop()
             failure = self._server.failure(error)
-            note("\n".join([f"error: {failure}", *(f"  → {remedy}" for remedy in failure.remedies)]))
+            remedies = "".join(f"\n  → {remedy}" for remedy in failure.remedies)
+            self._drop(f"error: {failure}{remedies}", begun=begun)
             return
-        except (InvalidRequest, UsageError) as error:  # too long, most often; the conversation goes on
-            self._history.pop()
-            note(f"error: {error}\n(/clear forgets the conversation)")
+        except KeyboardInterrupt:  # before the answer began
+            if not self._interactive:
+                raise
+            self._drop("(stopped)", begun=begun)
             return
         click.echo()
         if answer.finish_reason in ("length", "cancelled", "deadline"):
             note(f"({'stopped' if answer.finish_reason == 'cancelled' else answer.finish_reason})")
         self._history.append({"role": "assistant", "content": answer.text})
 
+    def _drop(self, why: str, *, begun: bool) -> None:
+        """Forgets the last message, which has no whole answer."""
+        if begun:
+            click.echo()
+        self._history.pop()
+        note(why)
+
     @contextmanager
     def _stoppable(self, stream: Stream) -> Iterator[None]:
-        """While an answer comes, Ctrl-C and a typed /stop cancel it."""
+        """While an answer comes, Ctrl-C and a typed /stop cancel it; other lines are the next messages."""
 
         def cancel(*_: object) -> None:
             # Not in the handler itself: it interrupts code that may hold the stream's lock.
@@ -133,7 +155,7 @@ class Chat:
             return
         before = signal.signal(signal.SIGINT, cancel)
         over = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(over, cancel), daemon=True)
+        watcher = threading.Thread(target=_watch, args=(over, cancel, self._ahead), daemon=True)
         watcher.start()
         try:
             yield
@@ -155,10 +177,23 @@ def _typed() -> str | None:
         return ""
 
 
-def _watch(over: threading.Event, cancel: Any) -> None:
-    """Calls ``cancel`` when /stop is typed on the terminal."""
+def _watch(over: threading.Event, cancel: Callable[[], object], ahead: deque[str | None]) -> None:
+    """Calls ``cancel`` when /stop is typed on the terminal, and keeps what else is.
+
+    Read below Python's buffer, which would hide further lines of a paste from `input`.
+    """
+    terminal, rest = sys.stdin.fileno(), b""
     while not over.is_set():
-        ready, _, _ = select.select([sys.stdin], [], [], _POLL_S)
-        if ready and not over.is_set() and sys.stdin.readline().strip() == "/stop":
-            cancel()
-            return
+        ready, _, _ = select.select([terminal], [], [], _POLL_S)
+        if not ready or over.is_set():
+            continue
+        data = os.read(terminal, _PASTE_BYTES)
+        if not data:
+            ahead.append(None)
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        for line in (line.decode("utf-8", "replace").strip() for line in lines):
+            if line == "/stop":
+                cancel()
+            elif line:
+                ahead.append(line)

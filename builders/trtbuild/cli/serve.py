@@ -74,4 +74,7 @@ def show_addresses(repository: Repository, record: ServerRecord) -> None:
     click.echo(f"gRPC     127.0.0.1:{record.grpc_port}")
     click.echo(f"HTTP     127.0.0.1:{record.http_port}")
     click.echo(f"metrics  127.0.0.1:{record.metrics_port}/metrics")
-    click.echo(f"models   {', '.join(model.name for model in repository.plan.models)}")
+    from trtbuild.serve.contents import left_out
+
+    without = left_out(repository.path)
+    click.echo(f"models   {', '.join(m.name for m in repository.plan.models if m.name not in without)}")

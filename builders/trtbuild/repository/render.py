@@ -83,9 +83,13 @@ def model_code(kind: str) -> dict[str, bytes]:
     Raises:
         RepositoryError: if the package does not carry them.
     """
-    package = resources.files(TEMPLATES)
-    folder = package.joinpath(kind)
+    folder = resources.files(TEMPLATES).joinpath(kind)
     files = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.name.endswith(".py")}
     if "model.py" not in files:
         raise RepositoryError(f"the installed package lacks the code of {kind}", "install trtbuild again")
-    return files | {"faults.py": package.joinpath("faults.py").read_bytes()}
+    return files | shared_code()
+
+
+def shared_code() -> dict[str, bytes]:
+    """File name → bytes of what every model in Python has beside its own code."""
+    return {"faults.py": resources.files(TEMPLATES).joinpath("faults.py").read_bytes()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from trtbuild.repository.render import shared_code
 from trtbuild.serve.wheel import TritonWheel
 
 LOCAL = Path(__file__).parent / "local"
@@ -23,3 +24,4 @@ def assemble_backends(wheel: TritonWheel, target: Path) -> None:
     for backend in sorted(LOCAL.iterdir()):
         if (backend / "model.py").is_file():
             shutil.copytree(backend, target / backend.name, ignore=shutil.ignore_patterns("__pycache__"))
+            (target / backend.name / "faults.py").write_bytes(shared_code()["faults.py"])

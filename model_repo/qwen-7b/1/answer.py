@@ -5,6 +5,7 @@ Everything runs in the loop's thread, except ``begin``, which comes before any t
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -27,9 +28,8 @@ from .wire import Reply
 STOP, LENGTH, CANCELLED, DEADLINE = "stop", "length", "cancelled", "deadline"
 
 
-_UNSUPPORTED = (
-    " [UNSUPPORTED]"  # the end of what trtbuild's own engine says of requests that it can never serve
-)
+# The end of what trtbuild's own engines say of requests that they can never serve, or not now.
+_CODE = re.compile(r" \[(UNSUPPORTED|UNAVAILABLE)\]$")
 
 
 class Then(Enum):
@@ -135,9 +135,9 @@ class Answer:
                 self.fail("INTERNAL", "the engine failed", reply.error)
                 return Then.LET_END
             line = one_line(reply.error)
-            cause = line.removesuffix(_UNSUPPORTED)
-            code = "INTERNAL" if cause == line else "UNSUPPORTED"
-            self.fail(code, f"the engine refused or failed: {cause}")
+            code = _CODE.search(line)
+            cause = line if code is None else line[: code.start()]
+            self.fail("INTERNAL" if code is None else code[1], f"the engine refused or failed: {cause}")
             return Then.LET_END
         if self.complete:  # tokens after the end: the engine did not notice it
             return Then.CANCEL if reply.ids and reply.ids[0] and not reply.final else Then.LET_END

@@ -191,5 +191,7 @@ class Reply:
             message, code = str(exc), exc.code
         else:
             message, code = told("the LLM failed", exc, pb_utils), "INTERNAL"
+        if code == "UNAVAILABLE":  # a stream gives its client no code; the front reads this one
+            message += f" [{code}]"
         error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))
         self.send(pb_utils.InferenceResponse(error=error), final=True)

@@ -173,6 +173,8 @@ ErrorKind = Literal["INVALID_ARG", "CANCELLED", "UNAVAILABLE", "INTERNAL"]
 
 def send_error(pb_utils: Any, sender: Any, message: str, kind: ErrorKind = "INTERNAL") -> None:
     """Answers a request with an error and the final flag."""
+    if kind == "UNAVAILABLE":  # a stream gives its client no code; the front reads this one
+        message += f" [{kind}]"
     error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, kind))
     response = pb_utils.InferenceResponse(error=error)
     sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

@@ -8,9 +8,14 @@ import json
 import os
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
+
+if TYPE_CHECKING:
+    from trtbuild_templates.faults import told
+else:
+    from .faults import told
 
 from .answers import Answer, Tensors, merged, send_error
 from .config import read_settings
@@ -30,6 +35,7 @@ CANCEL_CHECKS_PER_TICK = 4
 # while whoever watches the server sees a process that is gone, and starts it again or says so.
 RESTARTS = 3
 RESTART_WINDOW_S = 600.0
+_STARTS_AGAIN = "the engine failed and is being started again; try again in a moment"
 
 
 class TritonPythonModel:
@@ -70,7 +76,7 @@ class TritonPythonModel:
             except RequestRefused as refusal:
                 send_error(pb_utils, sender, str(refusal), "INVALID_ARG")
             except Exception as error:
-                send_error(pb_utils, sender, f"{self._name}: {type(error).__name__}: {error}")
+                send_error(pb_utils, sender, told(f"{self._name} failed", error, pb_utils))
 
     def _accept(self, request: Any, sender: Any) -> None:
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
@@ -125,10 +131,10 @@ class TritonPythonModel:
 
     def _on_end(self, reason: str) -> None:
         """The worker died: tells everybody who waits; the keeper starts another."""
-        self._down = f"the engine failed ({reason}) and is being started again"
-        pb_utils.Logger.log_error(f"{self._name}: {self._down}")
+        self._down = _STARTS_AGAIN
+        message = told(f"{self._name}: the engine failed", reason, pb_utils)
         for answer in self._open.all():
-            answer.fail(f"{self._name}: the engine failed: {reason}")
+            answer.fail(message)
             self._open.remove(answer)
         self._work.set()
 
@@ -166,7 +172,7 @@ class TritonPythonModel:
         try:
             self._link = self._start()
         except LoadRefused as error:
-            self._down = f"the engine failed and did not start again: {error}"
+            self._down = told("the engine failed and did not start again", error, pb_utils)
             self._work.set()
         else:
             self._down = ""
