@@ -64,7 +64,7 @@ def _cells(item: Condition) -> tuple[object, ...]:
     unready = [name for name, ready in models_of(record).items() if not ready]
     return (
         item.repository, item.health, f"127.0.0.1:{record.grpc_port}", record.http_port, record.metrics_port,
-        lasts, item.restarts, ", ".join(unready) or "all ready",
+        lasts, item.restarts, f"not ready: {', '.join(unready)}" if unready else "all ready",
     )  # fmt: skip
 
 
