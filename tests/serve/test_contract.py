@@ -92,7 +92,9 @@ def test_the_tables_name_what_nvidia_declares() -> None:
     assert set(contract.INPUT_BY_NAME) == _names(ENGINE["inputs"])
     assert {*contract.OUTPUTS, *contract.OUTPUTS_NOT_GIVEN} == _names(ENGINE["outputs"])
     # recv_poll_period_ms is documented and read by the C++ code, but not in the template
-    assert set(contract.PARAMETER_BY_KEY) == {*ENGINE["parameters"], "recv_poll_period_ms"}
+    # and unsupported_inputs is for clients to read
+    ours = {"recv_poll_period_ms", "unsupported_inputs"}
+    assert set(contract.PARAMETER_BY_KEY) == {*ENGINE["parameters"], *ours}
 
 
 def test_types_and_dims_are_nvidias() -> None:
