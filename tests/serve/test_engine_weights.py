@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,15 @@ def test_a_gguf_of_a_known_architecture_is_found(tmp_path: Path, architecture: s
     assert weights.path == path
     assert weights.context_tokens == 77
     assert weights.vocab_size == 259
+
+
+def test_weights_that_cannot_be_opened_for_writing_are_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_tiny_gguf(tmp_path / "model.gguf", architecture="llama")
+    monkeypatch.setattr("os.access", lambda file, mode: (file, mode) != (path, os.W_OK))
+    with pytest.raises(LoadRefused, match=r"model\.gguf is read-only"):
+        find_weights(tmp_path)
 
 
 def test_another_architecture_is_refused_with_the_way_to_convert(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from trtbuild.errors import ServeError
-from trtbuild.serve import logs, room, shm, wheel
+from trtbuild.serve import backends, logs, room, shm, wheel
 from trtbuild.serve.command import RESTRICTED, server_command, server_environment
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import ChosenPorts, Ports, choose_ports
@@ -123,6 +124,17 @@ def test_a_full_shared_memory_is_said_before_the_start(
     # 4 processes of 1 MiB, and as much to grow
     with pytest.raises(ServeError, match=r"1\.0 MiB free, and the 4 Python processes of .* need 8 MiB"):
         room.check_room(tmp_path)
+
+
+def test_a_full_state_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source))
+
+    monkeypatch.setattr(backends.shutil, "copy2", full)
+    with pytest.raises(ServeError, match="No space left") as caught:
+        backends.assemble_backends(find_wheel(), tmp_path / "state" / "backends")
+    assert str(tmp_path / "state") in caught.value.message
+    assert "TRTBUILD_STATE" in str(caught.value.remedies)
 
 
 def test_a_log_is_followed_into_that_of_the_next_start(

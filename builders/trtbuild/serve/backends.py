@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from trtbuild.errors import ServeError
 from trtbuild.repository.render import shared_code
 from trtbuild.serve.wheel import TritonWheel
 
@@ -15,7 +16,20 @@ def assemble_backends(wheel: TritonWheel, target: Path) -> None:
     """Writes ``python/`` and each local backend into ``target``, a folder of this server alone.
 
     Copies, not links: a package that is upgraded while the server runs does not change what it restarts.
+
+    Raises:
+        ServeError: the folder cannot be written.
     """
+    try:
+        _copy(wheel, target)
+    except OSError as error:  # its file name may be that of the source
+        raise ServeError(
+            f"{target.parent} cannot be written: {error.strerror or error}",
+            "servers keep there what they run on: make room, or name another folder in TRTBUILD_STATE",
+        ) from error
+
+
+def _copy(wheel: TritonWheel, target: Path) -> None:
     python = target / "python"
     python.mkdir(parents=True)
     for name in ("libtriton_python.so", "triton_python_backend_utils.py"):

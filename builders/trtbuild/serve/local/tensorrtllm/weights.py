@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,11 @@ def find_weights(engine_dir: Path) -> Weights:
     if len(ggufs) > 1:
         raise LoadRefused(f"{engine_dir} holds {len(ggufs)} GGUF files; keep the one that shall be served")
     if ggufs:
+        if not os.access(ggufs[0], os.W_OK):  # seen with OpenVINO GenAI 2026.4, file system mounted read-only
+            raise LoadRefused(
+                f"{ggufs[0]} is read-only; the CPU engine changes nothing in it, and its GGUF reader opens "
+                "files for writing all the same. Let this user write it, or serve a writable copy"
+            )
         return gguf_weights(ggufs[0])
     if (engine_dir / "openvino_model.xml").is_file():
         return Weights(engine_dir, None, None)
