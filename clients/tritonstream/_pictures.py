@@ -32,9 +32,7 @@ def encoded(picture: Picture) -> bytes:
     elif hasattr(picture, "__array_interface__") and hasattr(picture, "dtype"):
         return _png(picture)
     elif hasattr(picture, "save") and hasattr(picture, "mode"):
-        buffer = io.BytesIO()
-        picture.save(buffer, "PNG")
-        data = buffer.getvalue()
+        data = _saved(picture)
     else:
         raise UsageError(f"a {type(picture).__name__} is no picture; give encoded bytes, a path or an array")
     if not data:
@@ -45,16 +43,40 @@ def encoded(picture: Picture) -> bytes:
 def upright(data: bytes) -> Any:
     """An encoded picture as an RGB Pillow image, its EXIF orientation applied: what boxes refer to.
 
+    Transparency is laid on white, and of 16 bits a sample the upper eight are shown, as models see it.
+
     Raises:
         UnsupportedError: without Pillow.
+        UsageError: Pillow cannot read it.
     """
     try:
         from PIL import Image, ImageOps
     except ImportError as exc:
         raise UnsupportedError("drawing and masks need Pillow: pip install Pillow") from exc
-    return ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+    try:
+        image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    except (OSError, SyntaxError) as exc:
+        raise UsageError(f"the picture cannot be drawn on: {exc}") from exc
+    if image.mode.startswith("I"):
+        image = image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    if image.mode in _SEE_THROUGH or "transparency" in image.info:
+        clear = image.convert("RGBA")
+        image = Image.new("RGB", image.size, "white")
+        image.paste(clear, mask=clear.getchannel("A"))
+    return image.convert("RGB")
 
 
+def _saved(image: Any) -> bytes:
+    """A Pillow image as PNG; of modes that PNG has not as TIFF (numbers) or in the colours they show."""
+    kind = "TIFF" if image.mode in ("I", "F") else "PNG"
+    if kind == "PNG" and image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
+        image = image.convert("RGBA" if image.mode in _SEE_THROUGH else "RGB")
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+_SEE_THROUGH = ("RGBA", "RGBa", "LA", "La", "PA")  # Pillow's modes with alpha
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels → PNG colour type (PNG specification, 11.2.2)
 
 

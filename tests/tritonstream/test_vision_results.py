@@ -19,6 +19,7 @@ from tritonstream import (
     Segmentation,
     UsageError,
 )
+from tritonstream._pictures import encoded, upright
 
 
 def png(image: Any) -> bytes:
@@ -89,3 +90,18 @@ def test_embeddings_are_compared_by_their_angle() -> None:
     assert one.similarity(other) == pytest.approx(24 / 25)  # (12 + 12) / (5 × 5)
     with pytest.raises(UsageError, match="2 and 1 numbers"):
         one.similarity(Embedding((1, 1), (1.0,)))
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "YCbCr", "HSV", "LAB", "PA", "RGBa", "RGBX", "F", "I", "I;16", "1"])
+def test_pillow_images_of_every_mode_can_be_sent(mode: str) -> None:
+    sent = Image.open(io.BytesIO(encoded(Image.new(mode, (7, 5)))))
+    sent.load()
+    assert sent.size == (7, 5)
+
+
+def test_pictures_are_drawn_as_models_see_them() -> None:
+    deep = Image.fromarray(np.full((4, 4), 0x80FF, np.uint16))
+    assert upright(encoded(deep)).getpixel((0, 0)) == (0x80, 0x80, 0x80)
+    assert upright(encoded(Image.new("RGBA", (4, 4), (0, 0, 0, 0)))).getpixel((0, 0)) == (255, 255, 255)
+    with pytest.raises(UsageError, match="cannot be drawn on"):
+        upright(b"no picture")
