@@ -9,10 +9,14 @@ import json
 import re
 from typing import Any, Final
 
-_MONTHS: Final = (
-    r"jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|januar|februar|m[äa]rz|mai|juni|juli|okt|dez"
-    r"|janv|f[ée]v|mars|avr|juin|juil|ao[ûu]t|d[ée]c|ene|abr|ago|dic|gen|mag|giu|lug|set|ott|fev|out"
-    r"|янв|фев|мар|апр|ма[йя]|июн|июл|авг|сен|окт|ноя|дек"
+_MONTHS: Final = (  # English, German, French, Spanish, Italian, Portuguese, Russian, Arabic
+    r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?|januar|februar|märz|mai|juni|juli|oktober|dezember"
+    r"|janvier|février|mars|avril|juin|juillet|août|septembre|octobre|novembre|décembre"
+    r"|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre"
+    r"|gennaio|febbraio|aprile|maggio|giugno|luglio|settembre|ottobre|dicembre"
+    r"|janeiro|fevereiro|março|maio|junho|julho|setembro|outubro|novembro|dezembro"
+    r"|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
     r"|يناير|فبراير|مارس|أبريل|إبريل|مايو|يونيو|يوليو|أغسطس|سبتمبر|أكتوبر|نوفمبر|ديسمبر"
 )
 _DAYS: Final = "mon|tue|wed|thu|fri|sat|sun"
@@ -24,12 +28,12 @@ _HALF_OF_DAY: Final = "上午|下午|午前|午後|오전|오후"
 _TIMES: Final = re.compile(
     rf"""\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}(?:[T\s]\s?{_CLOCK})?
     | \d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{2,4}}(?:,?\s{_CLOCK})?
-    | (?:{_ERA})?{_NUMBER}\s?[年년]
+    | (?:(?:{_ERA}){_NUMBER}|\d{{4}}|[〇零一二三四五六七八九]{{4}})\s?[年년]
         (?:\s?(?:[(（][^)）\s]{{1,4}}[)）]|{_HALF_OF_DAY})?\s?(?:{_NUMBER}\s?{_UNIT}|{_CLOCK}))*
     | {_NUMBER}\s?{_UNIT}
         (?:\s?(?:[(（][^)）\s]{{1,4}}[)）]|{_HALF_OF_DAY})?\s?(?:{_NUMBER}\s?{_UNIT}|{_CLOCK}))+
-    | \b(?:{_MONTHS})\w*\.?\s+\d{{1,2}}\b(?:,?\s+\d{{4}}\b)?(?:,?\s+{_CLOCK})?
-    | \b\d{{1,2}}\.?\s+(?:de\s+)?(?:{_MONTHS})\w*\.?(?:\s+(?:de\s+)?\d{{4}}\b)?(?:,?\s+{_CLOCK})?
+    | \b(?:{_MONTHS})\b\.?\s+\d{{1,2}}\b(?:,?\s+\d{{4}}\b)?(?:,?\s+{_CLOCK})?
+    | \b\d{{1,2}}\.?\s+(?:de\s+)?(?:{_MONTHS})\b\.?(?:\s+(?:de\s+)?\d{{4}}\b)?(?:,?\s+{_CLOCK})?
     | (?<![\d:]){_CLOCK}""",
     re.IGNORECASE | re.VERBOSE,
 )

@@ -75,6 +75,9 @@ def test_common_prefix_is_the_longest(first: str, second: str) -> None:
         ("anna@example.org", "bob@example.org", "address"),
         ("a  b", "a b", "whitespace"),
         ('{"a": 1, "b": 2}', '{"b": 2, "a": 1}', "json order"),
+        ("set 5 tables", "set 6 tables", "value"),
+        ("market 5", "market 6", "value"),
+        ("3分", "5分", "value"),
         ("how to bake", "why is it blue", "value"),
     ],
 )
