@@ -171,9 +171,9 @@ class AioVision(AioBase):
             try:
                 return call.results(part, await self.infer(model, call.inputs(part), **params))
             except InvalidRequest as error:  # none of its pictures is good: each has a reason of its own
-                return (
-                    [error] if len(part) == 1 else [one for number in part for one in await answer([number])]
-                )
+                if len(part) == 1:
+                    return [call.refused(part[0], error)]
+                return [one for number in part for one in await answer([number])]
 
         parts = await asyncio.gather(*map(answer, call.parts()))
         found = call.in_order(one for part in parts for one in part)

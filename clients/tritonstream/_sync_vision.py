@@ -169,7 +169,9 @@ class SyncVision(SyncBase):
             try:
                 return call.results(part, self.infer(model, call.inputs(part), **params))
             except InvalidRequest as error:  # none of its pictures is good: each has a reason of its own
-                return [error] if len(part) == 1 else [one for number in part for one in answer([number])]
+                if len(part) == 1:
+                    return [call.refused(part[0], error)]
+                return [one for number in part for one in answer([number])]
 
         parts = call.parts()
         if len(parts) == 1:

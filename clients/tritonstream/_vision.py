@@ -99,6 +99,13 @@ class PictureCall(Generic[ResultT]):
                 f"the answer of {self._model.name} lacks a part or has a wrong shape: {exc}"
             ) from exc
 
+    def refused(self, number: int, error: errors.InvalidRequest) -> errors.InvalidRequest:
+        """The server's error for one picture that was sent alone, saying which of the list it is."""
+        if not self.alone:
+            _, _, reason = error.message.rpartition(f"in ensemble '{self._model.name}', ")
+            error.message = f"picture {number}: {reason}"
+        return error
+
     def _result(self, row: int, number: int, outputs: Outputs) -> ResultT | Exception:
         own = {name: array[row] for name, array in outputs.items()}
         problem = own["error"].item() if "error" in own else b""
