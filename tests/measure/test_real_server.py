@@ -6,8 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from tests.support.engine_repo import smollm2_gguf
@@ -59,18 +62,38 @@ def repository(trtbuild):
     return "repo"
 
 
-def damaged(path: Path) -> Path:
-    """A copy of the weights in which one layer adds nothing: its two output projections are zero."""
+HEAD_ROWS = 64  # of SmolLM2's key and value projections
+SCALES_BYTES = 4  # of Q4_1's block of 32 weights: scale and minimum
+
+
+def zeroed_layer(name: str, data: Any) -> None:
+    """The second layer adds nothing: its two output projections are zero."""
+    if name in ("blk.1.ffn_down.weight", "blk.1.attn_output.weight"):
+        data[:] = 0
+
+
+def wrong_group_size(name: str, data: Any) -> None:
+    """Scales are taken for groups of 64 where the weights were rounded in groups of 32."""
+    if ".ffn_" in name and "norm" not in name:
+        pairs = data.reshape(-1, 2, 20)
+        pairs[:, 1, :SCALES_BYTES] = pairs[:, 0, :SCALES_BYTES]
+
+
+def shifted_kv(name: str, data: Any) -> None:
+    """Every group of queries meets the keys and values of the next group."""
+    if ".attn_k." in name or ".attn_v." in name:
+        data[:] = np.roll(data, HEAD_ROWS, axis=0)
+
+
+def damaged(path: Path, damage: Callable[[str, Any], None]) -> Path:
+    """A copy of the weights, each tensor (rows of quantised blocks) as ``damage`` leaves it."""
     from gguf import GGUFReader
 
     shutil.copyfile(smollm2_gguf(), path)
-    named = ("blk.1.ffn_down.weight", "blk.1.attn_output.weight")
-    tensors = [one for one in GGUFReader(path).tensors if one.name in named]
-    assert len(tensors) == 2
-    with path.open("r+b") as file:
-        for tensor in tensors:
-            file.seek(tensor.data_offset)
-            file.write(bytes(int(tensor.n_bytes)))
+    reader = GGUFReader(path, "r+")
+    for tensor in reader.tensors:
+        damage(tensor.name, tensor.data)
+    reader.data.flush()
     return path
 
 
@@ -96,26 +119,28 @@ def test_the_servers_own_counts_agree_with_what_came(trtbuild, repository):
     assert findings["limits"]
 
 
-def test_a_zeroed_layer_is_caught_and_the_model_itself_passes(trtbuild, repository, folder):
-    prompts = folder / "prompts.jsonl"
-    prompts.write_text("\n".join(json.dumps({"prompt": text}) for text in PROMPTS))
-    build(trtbuild, "damaged", damaged(folder / "damaged.gguf"))
+def ask(trtbuild, folder, repository: str, candidate: str, code: int = 0) -> dict[str, Any]:
+    (folder / "prompts.jsonl").write_text("\n".join(json.dumps({"prompt": text}) for text in PROMPTS))
     # one at a time: the CPU engine's answers depend a little on what is computed beside them
-    asked = (
-        "--prompts",
-        "prompts.jsonl",
-        "--max-tokens",
-        "24",
-        "--no-needles",
-        "--concurrency",
-        "1",
-        "--json",
-    )
-    same = json.loads(trtbuild("quality", repository, repository, *asked))
-    assert next(one for one in same["gate"] if one["name"] == "next-token")["kept"]
-    worse = json.loads(trtbuild("quality", repository, "damaged", *asked, code=1))
+    asked = ("--prompts", "prompts.jsonl", "--max-tokens", "24", "--concurrency", "1")
+    return json.loads(trtbuild("quality", repository, candidate, *asked, "--no-needles", "--json", code=code))
+
+
+def next_token_kept(report: dict[str, Any]) -> bool:
+    return next(one for one in report["gate"] if one["name"] == "next-token")["kept"]
+
+
+def test_the_model_itself_passes(trtbuild, repository, folder):
+    assert next_token_kept(ask(trtbuild, folder, repository, repository))
+
+
+@pytest.mark.parametrize("damage", [zeroed_layer, wrong_group_size, shifted_kv])
+def test_a_damaged_model_is_caught(trtbuild, repository, folder, damage):
+    name = damage.__name__
+    build(trtbuild, name, damaged(folder / f"{name}.gguf", damage))
+    worse = ask(trtbuild, folder, repository, name, code=1)
     assert worse["groups"]["next token"]["agreement"]["value"] < 0.8
-    assert not next(one for one in worse["gate"] if one["name"] == "next-token")["kept"]
+    assert not next_token_kept(worse)
 
 
 def test_tune_raises_the_goodput_of_a_plan_with_one_place(trtbuild, folder):
