@@ -81,12 +81,12 @@ def kind_of(first: str, second: str) -> str:
 
 
 def time_around(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The place of the time that is written in ``text`` where ``text[start:end]`` is a part of it."""
+    """``start`` and ``end``, widened to the whole of a time that is written there; None if there is none."""
     base = max(0, start - _NEAR_CHARS)
     for found in _TIMES.finditer(text[base : end + _NEAR_CHARS]):
         begin, stop = base + found.start(), base + found.end()
-        if begin <= start and end <= stop:
-            return begin, stop
+        if begin <= end and start <= stop:  # the one may be empty: "6" against "16"
+            return min(begin, start), max(stop, end)
     return None
 
 

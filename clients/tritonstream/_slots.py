@@ -83,8 +83,11 @@ def _field_slot(first: str, second: str, at: int, other: int, floor: int) -> Slo
             ):
                 end, second_end = end - 1, second_end - 1
             slot = Slot("", begin, end, other - back, second_end)
-            slot = _whole_time(first, second, slot, floor) or slot
+            time = _whole_time(first, second, slot, floor)
+            slot = time or slot
             kind = kind_of(first[slot.start : slot.end], second[slot.second_start : slot.second_end])
+            if time is not None and kind in ("value", "counter"):  # what is left of a time, such as "5分"
+                kind = "timestamp"
             return replace(slot, kind=kind)
     return None
 

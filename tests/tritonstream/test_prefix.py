@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritonstream._kinds import kind_of
@@ -125,6 +125,7 @@ _TIMES = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=300)
 @given(_LOCAL, _DIGITS, st.lists(_TIMES, min_size=2, max_size=4), st.sampled_from(["", "你好。", "Hello. "]))
 def test_a_time_is_known_in_every_way_of_writing(
     way: str, digits: str, times: list[dict[str, int]], head: str
