@@ -445,3 +445,24 @@ def test_a_block_that_a_rank_would_cut_is_refused() -> None:
     found = check(cut, target=Target.LLMAPI, gpu="b200")["tp.group-out"]
     assert "576 on each of TP 32 = 4.5 blocks of 128" in found.message
     assert found.remedy == "--tp 1, 2, 4, 8, 16 fits"
+
+
+@pytest.mark.parametrize(
+    ("tp", "words"),
+    [  # 29,568 = 462 × 64 inputs of the MLP's last matrix, and as many outputs of its first
+        (2, None),  # 14,784 = 231 × 64
+        (4, "7392 on each of TP 4 = 115.5 tiles of 64 rows"),
+        (8, "3696 on each of TP 8 = 115.5 32-byte tiles"),
+    ],
+)
+def test_int8_rows_are_whole_tiles_where_nothing_pads_them(tp: int, words: str | None) -> None:
+    """Issue 1833: Qwen2-72B in INT8 ends at "The number of rows must be a multiple of 64"."""
+    llm = llm_plan(source="Qwen/Qwen2.5-72B-Instruct", quant="int8", tp=tp)
+    found = check(llm, container="24.08")
+    assert ("tp.group-out" not in found) is (words is None)
+    if words is not None:
+        assert found["tp.group-out"].severity == "error"
+        assert words in found["tp.group-out"].message
+        assert "--tp 1, 2" in found["tp.group-out"].remedy
+    later = check(llm, container="26.07").get("tp.group-out")
+    assert later is None or later.severity == "warning"  # padded since 0.13

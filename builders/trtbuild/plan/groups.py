@@ -12,6 +12,9 @@ from trtbuild.plan.architecture import Architecture, Linear
 TPS = (1, 2, 4, 8, 16)  # what is tried for a remedy: powers of two, as NVLink boxes come
 # Packed rows and columns on a rank are multiples of 32 bytes; the assertion is quoted in issue 2445.
 _PACKED_BYTES = 32
+# Rows (inputs) of a tile beside 16-bit activations, whatever the weights' bits: 128 bytes of them
+# (preprocess_weights_for_mixed_gemm; "The number of rows must be a multiple of 64", issue 1833).
+_TILE_ROWS = 64
 _QUANTISED_PARTS = {"blocks": ("attention", "mlp", "expert", "shared_expert"), "experts": ("expert",)}
 # Formats whose weights are not packed into the tiles of a mixed-type kernel.
 _UNPACKED = ("FP8", "NVFP4", "W8A8_SQ_PER_CHANNEL")
@@ -61,6 +64,8 @@ def misfit_out(linear: Linear, tp: int, fmt: Format) -> str:
     width_in, width_out = linear.on_rank(tp)
     sides = (("outputs", width_out, linear.out_features), ("inputs", width_in, linear.in_features))
     for side, width, total in sides:
+        if side == "inputs" and fmt.block is None and multiple < _TILE_ROWS:
+            multiple, unit = _TILE_ROWS, f"tiles of {_TILE_ROWS} rows"
         uncut = fmt.block is not None and not side.startswith(linear.split)
         if width % multiple and not uncut:
             return (
