@@ -67,7 +67,14 @@ def cpu_by_owner(server: Server) -> dict[str, float]:
         if process.pid == server.pid:
             name = "tritonserver"
         elif "triton_python_backend_stub" in words[0]:
-            name = next((w for w in words if w.rsplit("_", 1)[-1].isdigit() and "/" not in w), "stub")
+            name = next(
+                (
+                    w
+                    for w in words
+                    if w.rpartition("_")[0] and w.rpartition("_")[2].isdigit() and "/" not in w
+                ),
+                "stub",
+            )
         else:
             name = "engine worker"
         used[name] = used.get(name, 0.0) + sum(process.cpu_times()[:2])
