@@ -13,6 +13,7 @@ from trtbuild.catalog.vision import entries
 from trtbuild.cli.options import SPEC_OPTIONS
 from trtbuild.cli.root import root
 from trtbuild.errors import TrtbuildError
+from trtbuild.tenants import Repository
 
 
 def run(*words: str) -> str:
@@ -42,6 +43,21 @@ def test_a_model_file_becomes_a_repository_and_another_joins_it(model: Path, tmp
     assert "detection by" in run("list", repo)
     run("remove", "shapes", repo)
     assert not (tmp_path / "repo/shapes_network").exists()
+
+
+def test_how_a_picture_is_prepared_can_be_said(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    words = "--fit letterbox --colours bgr --mean 0.5,0.25,0 --std 0.5"
+    repo = tmp_path / "repo"
+    said = run("add-vision", "a", str(model), "--target", "local", *words.split(), "--repo", str(repo))
+    assert "is a guess" not in said
+    assert "prepared as such models usually are" not in said
+    plan = Repository.open(repo).plan.visions[0].picture
+    assert plan is not None
+    assert (plan.fit, plan.swap_colours, plan.offset) == ("letterbox", True, (-1.0, -0.5, 0.0))
+    wrong = CliRunner().invoke(root, ["add-vision", "b", str(model), "--mean", "0.5;1", "--repo", str(repo)])
+    assert wrong.exit_code == 2
+    assert "one number, or one a channel" in wrong.output
 
 
 def test_names_that_clash_are_refused(model: Path, tmp_path: Path) -> None:

@@ -113,6 +113,10 @@ def test_outputs_apart_and_the_other_way_round() -> None:
     assert (apart["count"].tolist(), apart["label"][0, 0]) == ([[1]], b"dog")
     boxes = [np.array([[BOX, [0, 0, 1, 1]]]), np.array([[0.8, 0.1]]), np.array([[1, 0]])]
     assert answered(boxes, made(head="boxes"))["label"].tolist() == [[b"dog"]]
+    rows = np.array([[[0, *BOX, 1, 0.8], [0, 0, 0, 1, 1, 0, 0.1]]])  # of picture 0: corners, class, score
+    found = answered([rows], made(head="boxes"))
+    assert (found["box"][0].tolist(), found["label"].tolist()) == ([BOX], [[b"dog"]])
+    assert found["score"][0, 0] == pytest.approx(0.8)
 
 
 def test_boxes_are_in_the_upright_pictures_coordinates() -> None:

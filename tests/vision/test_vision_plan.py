@@ -101,10 +101,10 @@ def test_a_task_is_told_by_the_outputs(
 
 def test_a_vector_that_may_be_either_is_asked_for() -> None:
     with pytest.raises(PlanError, match="could be for classification or embedding") as error:
-        plan(facts({"output": (17,)}))
+        plan(facts({"output": (64,)}))
     assert error.value.remedies == ("--task classification", "--task embedding")
-    assert plan(facts({"output": (17,)}), task="embedding")[0].task is Task.EMBEDDING
-    assert plan(facts({"output": (17,)}), labels=17)[0].task is Task.CLASSIFICATION
+    assert plan(facts({"output": (64,)}), task="embedding")[0].task is Task.EMBEDDING
+    assert plan(facts({"output": (64,)}), labels=64)[0].task is Task.CLASSIFICATION
 
 
 def test_one_number_a_point_may_be_a_mask_or_not() -> None:

@@ -1,12 +1,20 @@
-"""Which operators make a graph's outputs: evidence of what they mean."""
+"""Which operators stand at a graph's ends: evidence of what it takes and of what its outputs mean."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+
+from trtbuild.build.onnx_file import import_onnx
 
 _LOOKED_THROUGH = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Dropout"}
 _BESIDE_LENGTH = {*_LOOKED_THROUGH, "Clip", "Max", "Expand", "Add"}  # what keeps a length from being 0
+_ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
+_MOST_CHANNELS = 4
+_SAME_VALUES = {"Identity", "Cast", "Transpose", "Dropout"}
+_NARROWEST_OF_BYTES = 16.0  # a deviation or divisor from which on it is one of values up to 255
 
 
 def makers(model: Any) -> dict[str, str]:
@@ -40,6 +48,69 @@ def scored(shaped: Any) -> dict[str, int]:
         if last is not None and last.op_type in ("Sigmoid", "Softmax") and -len(dims) <= axis < len(dims):
             found[item.name] = int(dims[axis].dim_value)
     return found
+
+
+def own_normalisation(model: Any, picture: str, channels: int) -> tuple[Literal[0, 1, 255], str]:
+    """The arithmetic with constants that a graph begins with, where it is a normalisation.
+
+    It brings a value x to (x - mean) / deviation. A mean above 1, or a deviation far above 1, is one of
+    values from 0 to 255; a mean from 0 to 1 and a deviation up to 1 are of values from 0 to 1. Anything else
+    is no normalisation of either.
+
+    Returns:
+        The largest value that it takes, 0 for no normalisation, and its steps in words.
+    """
+    constants = _values(model.graph)
+    factor, shift = np.ones(1), np.zeros(1)
+    steps = []
+    at = picture
+    while True:
+        users = [node for node in model.graph.node if at in node.input and node.op_type != "Shape"]
+        if len(users) != 1 or any(item.name == at for item in model.graph.output):
+            break
+        node = users[0]
+        if node.op_type in _ARITHMETIC:
+            first = node.input[0] == at
+            value = constants.get(node.input[1 if first else 0])
+            if value is None or value.size not in (1, channels) or (node.op_type == "Div" and not first):
+                break
+            value = value.ravel()
+            if node.op_type in ("Add", "Sub"):
+                if node.op_type == "Sub" and not first:
+                    factor, shift = -factor, -shift
+                shift = shift + (-value if node.op_type == "Sub" and first else value)
+            elif not np.all(value):
+                break
+            else:
+                share = value if node.op_type == "Mul" else 1 / value
+                factor, shift = factor * share, shift * share
+            steps.append(f"{node.op_type} {', '.join(f'{number:.4g}' for number in value)}")
+        elif node.op_type not in _SAME_VALUES:
+            break
+        at = node.output[0]
+    mean, deviation = -shift / factor, 1 / factor
+    if not steps or not (np.all(deviation > 0) and np.all(mean >= 0)):
+        return 0, ""
+    words = ", then ".join(steps)
+    if np.all(mean <= 255) and (mean.max() > 1 or deviation.min() >= _NARROWEST_OF_BYTES):
+        return 255, words
+    changes = np.any(mean != 0) or np.any(deviation != 1)
+    return (1, words) if changes and np.all(deviation <= 1) and mean.max() <= 1 else (0, "")
+
+
+def _values(graph: Any) -> dict[str, Any]:
+    """Constants of at most a value a channel by name, as float64."""
+    onnx = import_onnx()
+    tensors = {item.name: item for item in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensors.update((node.output[0], item.t) for item in node.attribute if item.name == "value")
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+    return {
+        name: onnx.numpy_helper.to_array(item).astype(np.float64)
+        for name, item in tensors.items()
+        if item.data_type in floats and not item.external_data and np.prod(item.dims) <= _MOST_CHANNELS
+    }
 
 
 def _maker(name: str, by_output: Mapping[str, Any]) -> Any:

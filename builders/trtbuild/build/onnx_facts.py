@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from trtbuild.build.onnx_edit import with_free_batch
-from trtbuild.build.onnx_ends import makers, scored
-from trtbuild.build.onnx_file import NEEDS_ONNX, OnnxFile, live_bytes, with_shapes
+from trtbuild.build.onnx_ends import makers, own_normalisation, scored
+from trtbuild.build.onnx_file import NEEDS_ONNX, OnnxFile, live_bytes, loadable, with_shapes
 from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.graph import OTHER_SIDE, GraphFacts
@@ -44,6 +44,12 @@ _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"  # onn
 # Operators whose outputs have as many entries as the picture has of something.
 _COUNTED = {"NonMaxSuppression", "NonZero", "Unique", "Compress"}
 _MOST_TRIED = 8  # sizes of a batch; of a larger one also its half and its whole
+_FREE = "export the model with a free batch dimension, then pictures are run together"
+_NO_BATCH = "has no batch dimension"  # of an output
+_FREE_OUTPUT = "export the model so that every output has the batch as its first dimension"
+_APART = "change the model so that each picture's answer depends on that picture alone, and export it again"
+_SIZED = "export the model so that its outputs have one size for all pictures, such as by padding"
+_INSIDE = "export the model with the batch left free inside it too: a node counts on a batch of one"
 _TOLERANCE = 1e-3  # of the largest value: kernels differ with the batch size
 
 
@@ -74,7 +80,7 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
         picture, layout = _picture(file)
     constants = _constants(file, picture, layout, side)
     sides = _sides(picture, layout, side)
-    model, batch, note = file.model, "free", ""
+    model, batch, note, remedy = file.model, "free", "", ""
     answers: dict[int, list[Any]] = {}
     free = picture.dims[0] == -1
     try:
@@ -82,14 +88,11 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
         one = _Runner(file, model, picture, sides, constants)
     except ImportError:
         batch = "free" if free else "one"
-        note = (
-            ""
-            if free
-            else f"its batch is fixed to 1, and changing that is tried with onnxruntime: {NEEDS_ONNX}"
-        )
+        note = "" if free else "its batch is fixed to 1, and changing that is tried with onnxruntime"
+        remedy = "" if free else NEEDS_ONNX
     else:
         answers[1] = one.run(1)
-        why = _fault_of_batches(file, free_model, picture, sides, constants, one)
+        why, remedy = _fault_of_batches(file, free_model, picture, sides, constants, one)
         if why:
             batch, note = "one", why
         elif not free:
@@ -100,9 +103,17 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
         note = (
             f"its batch was fixed to {fixed}; the graph was changed to take any, and tried with 1 to {fixed}"
         )
+    own_range, own_steps = own_normalisation(
+        file.model, picture.name, picture.dims[1 if layout == "nchw" else 3]
+    )
     shaped = with_shapes(model, {picture.name: (1, *sides[1:])} | dict.fromkeys(constants, (1, 2)))
     outputs = _outputs(file, shaped, answers.get(1))
-    unbatched = tuple(row.name for row in outputs if batch == "one" and not _is_batched(row))
+    unbatched = tuple(
+        row.name
+        for at, row in enumerate(outputs)
+        if batch == "one"
+        and not (_is_batched(row) and (1 not in answers or answers[1][at].shape[:1] == (1,)))
+    )
     facts = GraphFacts(
         origin=file.origin,
         opset=file.opset,
@@ -121,6 +132,9 @@ def read_graph(file: OnnxFile, *, side: tuple[int, int] | None = None) -> ReadGr
         constants=constants,
         batch=batch,  # type: ignore[arg-type]  # one of its three words
         batch_note=note,
+        batch_remedy=remedy,
+        own_range=own_range,
+        own_steps=own_steps,
     )
     return ReadGraph(file, model, facts, unbatched)
 
@@ -211,7 +225,7 @@ class _Runner:
         except Exception as error:  # onnxruntime's exceptions share no base
             raise ModelSourceError(
                 f"{file.origin} cannot be loaded by onnxruntime {onnxruntime.__version__}: {_short(error)}",
-                "export it again with standard operators and an opset from 13 to 17",
+                *loadable(file),
             ) from error
 
     def run(self, count: int, first: int = 0) -> list[Any]:
@@ -262,14 +276,16 @@ def _freed(file: OnnxFile, picture: TensorRow, layout: Layout, side: tuple[int, 
     if found:
         raise ModelSourceError(
             f"{file.origin}: its batch is fixed to {count}, and {found}",
-            "export the model again with a free batch dimension",
+            _FREE_OUTPUT
+            if found.endswith(_NO_BATCH)
+            else "export the model again with a free batch dimension",
         )
     return freed
 
 
 def _differs(row: TensorRow, few: Any, whole: Any, size: int, count: int) -> str:
     if whole.shape[:1] != (count,) or few.shape != (size, *whole.shape[1:]):
-        return f"its output {row.name} has no batch dimension"
+        return f"its output {row.name} {_NO_BATCH}"
     return "" if _equal(few, whole[:size]) else f"{size} pictures give another {row.name} than {count}"
 
 
@@ -287,25 +303,28 @@ def _fault_of_batches(
     sides: tuple[int, ...],
     constants: Mapping[str, tuple[int, int]],
     one: _Runner,
-) -> str:
-    """Why two pictures cannot run at once, or nothing."""
-    fixed = "its batch is fixed to 1 and " if picture.dims[0] == 1 else "its batch dimension is free, but "
+) -> tuple[str, str]:
+    """Why two pictures cannot run at once, or nothing, and what would let them."""
+    is_fixed = picture.dims[0] == 1
+    fixed = "its batch is fixed to 1 and " if is_fixed else "its batch dimension is free, but "
     try:
         together = _Runner(file, model, picture, sides, constants).run(2)
     except ModelSourceError as error:
-        return f"{fixed}two pictures at once fail: {error.message.rpartition(': ')[2]}"
+        why = f"{fixed}two pictures at once fail: {error.message.rpartition(': ')[2]}"
+        return why, _FREE if is_fixed else _INSIDE
     apart = (
         [np.stack([a, b]) for a, b in zip(one.run(1), one.run(1, 1), strict=True)] if _alike(one) else None
     )
     if apart is None:
-        return f"{fixed}its outputs have another size for each picture"
+        return f"{fixed}its outputs have another size for each picture", _SIZED
     for row, both, single in zip(file.outputs, together, apart, strict=True):
         expected = single.reshape(-1, *single.shape[2:]) if single.ndim > 1 else single
         if both.shape != expected.shape or single.shape[1:2] != (1,):
-            return f"{fixed}its output {row.name} has no batch dimension"
+            return f"{fixed}its output {row.name} {_NO_BATCH}", _FREE_OUTPUT
         if not _equal(both, expected):
-            return f"{fixed}two pictures at once give another {row.name} than each alone"
-    return ""
+            why = f"{fixed}two pictures at once give another {row.name} than each alone"
+            return why, _FREE if is_fixed else _APART
+    return "", ""
 
 
 def _alike(one: _Runner) -> bool:

@@ -15,6 +15,7 @@ from trtbuild.plan.vision import PIXELS
 OURS = "trtbuild_"  # prefix of every name that is added to one
 FIRST_OPSET = 7  # from which on operators broadcast as numpy does
 NEEDS_ONNX = "run: pip install 'trtbuild[vision]'"
+_WIDELY_KNOWN_OPSETS = (13, 17)
 _SMALL = 256  # values
 _LARGEST_FILE_BYTES = 2**31 - 1  # of a protobuf message
 
@@ -107,8 +108,9 @@ def parse_onnx(data: bytes, folder: Path, origin: str) -> OnnxFile:
         ) from error
     if not model.graph.node and not model.graph.output:
         raise ModelSourceError(f"{origin} is no ONNX file: it has no graph", "give the path of an .onnx file")
-    free_names(model)
     file = OnnxFile(model, folder, origin)
+    _check_declared_once(file)
+    free_names(model)
     _check_external(file)
     _read_small(model, folder, origin)
     _check_outputs(file)
@@ -246,6 +248,44 @@ def _read_small(model: Any, folder: Path, origin: str) -> None:
                 ) from error
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
+
+
+def _check_declared_once(file: OnnxFile) -> None:
+    for what, items in (("input", file.model.graph.input), ("output", file.model.graph.output)):
+        names = [item.name for item in items]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ModelSourceError(
+                f"{file.origin} is no valid ONNX file: it declares its {what} {', '.join(twice)} twice",
+                f"export the model again, with another name for each {what}",
+            )
+
+
+def loadable(file: OnnxFile) -> tuple[str, ...]:
+    """What may make a graph loadable that onnxruntime refuses: remedies that its file does not meet yet."""
+    onnx = import_onnx()
+    functions = {(item.domain, item.name) for item in file.model.functions}
+    nodes = [node for node in file.model.graph.node if (node.domain, node.op_type) not in functions]
+    own = sorted(
+        {
+            node.op_type
+            for node in nodes
+            if not onnx.defs.has(node.op_type, "" if node.domain == "ai.onnx" else node.domain)
+        }
+    )
+    remedies = []
+    if own:
+        remedies.append(f"export it again with standard operators in place of {', '.join(own)}")
+    if not _WIDELY_KNOWN_OPSETS[0] <= file.opset <= _WIDELY_KNOWN_OPSETS[1]:
+        remedies.append(
+            f"export it again with an opset from {_WIDELY_KNOWN_OPSETS[0]} to {_WIDELY_KNOWN_OPSETS[1]}"
+        )
+    if remedies:
+        return tuple(remedies)
+    return (
+        "its operators and opset are those that exporters use, so the graph itself is at fault: "
+        f"onnx.checker.check_model({file.origin!r}, full_check=True) says where",
+    )
 
 
 def _check_outputs(file: OnnxFile) -> None:

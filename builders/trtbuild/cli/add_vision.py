@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from trtbuild.spec import DeploymentSpec
 
+_PREPROCESS = ("fit", "colours", "mean", "std")  # of the spec's `preprocess`
 _TASKS = ["classification", "detection", "segmentation", "embedding", "ocr", "raw"]
+
+
+def _numbers(_context: click.Context, _option: click.Parameter, value: str | None) -> list[float] | None:
+    if value is None:
+        return None
+    try:
+        return [float(word) for word in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{value!r}: one number, or one a channel as in 0.485,0.456,0.406") from None
 
 
 @output_options
@@ -37,6 +47,14 @@ _TASKS = ["classification", "detection", "segmentation", "embedding", "ocr", "ra
     "--precision", type=click.Choice(["fp32", "fp16", "int8", "fp8"]), help="Of the network (fp32)."
 )
 @click.option("--calibration", type=FOLDER, metavar="FOLDER", help="Pictures to calibrate int8 and fp8 on.")
+@click.option(
+    "--fit", type=click.Choice(["stretch", "letterbox", "crop"]), help="How a picture comes to its size."
+)
+@click.option("--colours", type=click.Choice(["rgb", "bgr"]), help="Order of its channels (rgb).")
+@click.option(
+    "--mean", callback=_numbers, metavar="A,B,C", help="Taken from values of 0 to 1; one, or one a channel."
+)
+@click.option("--std", callback=_numbers, metavar="A,B,C", help="What the rest is divided by.")
 @click.option("--target", type=click.Choice(["engine", "llmapi", "local"]), help="Of a new repository.")
 @click.option("--gpu", metavar="NAME", help="Of a new repository.")
 @click.option("--container", metavar="RELEASE", help="Of a new repository.")
@@ -87,5 +105,8 @@ def vision_spec(name: str, model: str, flags: dict[str, Any]) -> DeploymentSpec:
     for flag, key in keys.items():
         if (value := flags.get(flag)) is not None:
             entry[key] = str(value.expanduser().absolute()) if isinstance(value, Path) else value
+    prepared = {key: flags[key] for key in _PREPROCESS if flags.get(key) is not None}
+    if prepared:
+        entry["preprocess"] = prepared
     whole = {key: flags[key] for key in ("target", "gpu", "container") if flags.get(key) is not None}
     return validate_spec({**whole, "vision": [entry]}, where="command line")

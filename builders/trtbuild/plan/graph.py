@@ -33,8 +33,11 @@ class GraphFacts(_Frozen):
         picture: name of the input that takes the picture; empty: none was recognised.
         layout: order of that input's dimensions.
         constants: further inputs that only repeat the picture's size: name → its two values for one picture.
+        own_range: where the graph begins with a normalisation of its own, the largest value of the pictures
+            that it takes: 1 or 255; 0: it begins with none.
+        own_steps: that normalisation, for messages.
         batch: free: several pictures run at once. rewritten: they do since the graph was changed. one: they
-            cannot, for the reason in ``batch_note``.
+            cannot, for the reason in ``batch_note``; ``batch_remedy``: what would let them.
     """
 
     origin: str
@@ -49,8 +52,11 @@ class GraphFacts(_Frozen):
     picture: str
     layout: Literal["nchw", "nhwc"] = "nchw"
     constants: dict[str, tuple[int, int]] = {}
+    own_range: Literal[0, 1, 255] = 0
+    own_steps: str = ""
     batch: Literal["free", "rewritten", "one"] = "free"
     batch_note: str = ""
+    batch_remedy: str = ""
 
     @property
     def picture_input(self) -> TensorRow:

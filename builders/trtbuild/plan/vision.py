@@ -10,6 +10,7 @@ from trtbuild.errors import PlanError
 from trtbuild.plan import constants
 from trtbuild.plan.graph import GraphFacts
 from trtbuild.plan.model import AnswerPlan, Finding, NetworkPlan, PicturePlan, StagePlan, VisionPlan
+from trtbuild.plan.vision_findings import findings
 from trtbuild.plan.vision_picture import picture_size, plan_picture
 from trtbuild.plan.vision_task import Reading, read_outputs
 from trtbuild.spec import Task, VisionSpec
@@ -56,6 +57,7 @@ def plan_vision(spec: VisionSpec, source: VisionSource | None = None) -> tuple[V
 
 def _chain(spec: VisionSpec, row: PipelineRow) -> VisionPlan:
     given = [key for key in _OF_ONE_NETWORK if getattr(spec, key) != VisionSpec.model_fields[key].default]
+    given += [f"preprocess.{key}" for key in sorted(spec.preprocess.model_fields_set - {"instances"})]
     if given:
         raise PlanError(
             f"{spec.name}: {' and '.join(given)} cannot be given to {spec.pipeline}, a pipeline of "
@@ -128,7 +130,7 @@ def _single(source: VisionSource) -> tuple[VisionPlan, list[Finding]]:
         picture=picture,
         answer=_answer(spec, facts, reading, classes, source.labels),
     )
-    return plan, list(_findings(source, reading, assumed))
+    return plan, list(findings(spec, facts, reading, assumed))
 
 
 def _classes(spec: VisionSpec, reading: Reading, labels: int) -> int:
@@ -287,30 +289,3 @@ def _anchors(spec: VisionSpec, reading: Reading) -> tuple[float, ...]:
             "give them: postprocess: {anchors: [w, h, …]} in pixels, the finest grid's first",
         )
     return tuple(float(value) for value in _ANCHORS[len(reading.outputs)])
-
-
-def _findings(source: VisionSource, reading: Reading, assumed: list[str]) -> Any:
-    spec, facts = source.spec, source.facts
-    if reading.task is Task.RAW:
-        message = f"{spec.name}: its outputs are served as raw tensors, because {reading.why}"
-        severity: Any = "info" if spec.task is Task.RAW else "warning"
-        tasks = " or ".join(f"--task {task.value}" for task in reading.perhaps)
-        remedy = f"{tasks}, if it is that; --task raw, if not" if tasks else ""
-        if not tasks and spec.task is None:
-            remedy = "what they mean is left to the caller; --task raw says that this is meant"
-        yield Finding(id="vision.raw", severity=severity, message=message, remedy=remedy)
-    elif spec.task is None or reading.head == "ssd":  # its boxes may be meant otherwise
-        message = f"{spec.name}: taken for {reading.task.value}, because {reading.why}"
-        yield Finding(id="vision.task", severity="info", message=message)
-    if assumed and spec.model is not None:
-        message = f"{spec.name}: its pictures are prepared as such models usually are: {'; '.join(assumed)}"
-        remedy = "say otherwise under `preprocess` in the spec"
-        yield Finding(id="vision.assumed", severity="info", message=message, remedy=remedy)
-    if facts.batch == "rewritten":
-        yield Finding(id="vision.batch", severity="info", message=f"{spec.name}: {facts.batch_note}")
-    if facts.batch == "one":
-        asked = f", and max_batch_size {spec.max_batch_size} was asked for" if spec.max_batch_size else ""
-        message = f"{spec.name}: one picture at a time{asked}: {facts.batch_note}"
-        severity = "warning" if (spec.max_batch_size or 0) > 1 else "info"
-        remedy = "export the model with a free batch dimension, then pictures are run together"
-        yield Finding(id="vision.batch", severity=severity, message=message, remedy=remedy)

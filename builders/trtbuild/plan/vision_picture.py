@@ -1,8 +1,10 @@
-"""How a picture is brought to a network: as the spec says, else as networks of its kind are trained."""
+"""How a picture is brought to a network: as the spec says, else as its graph tells, else as networks of its
+kind are trained."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from trtbuild.errors import PlanError
@@ -14,6 +16,20 @@ from trtbuild.spec import PreprocessSpec, Task, VisionSpec
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of values from 0 to 1, RGB
 _YOLO_PAD = 114
 _CROP_SHARE = 0.875
+_YOLO = ("yolov3", "yolov5", "yolov8")
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What of a picture's preparation nobody said.
+
+    Attributes:
+        usual: settings that follow from what the model is, in words.
+        guessed: mean and deviation in words, where nothing but the task speaks for them; else empty.
+    """
+
+    usual: tuple[str, ...]
+    guessed: str = ""
 
 
 def picture_size(spec: VisionSpec, facts: GraphFacts) -> tuple[int, int]:
@@ -42,7 +58,7 @@ def picture_size(spec: VisionSpec, facts: GraphFacts) -> tuple[int, int]:
 
 def plan_picture(
     spec: VisionSpec, facts: GraphFacts, reading: Reading, size: tuple[int, int]
-) -> tuple[PicturePlan, list[str]]:
+) -> tuple[PicturePlan, Assumed]:
     """Size, fit and arithmetic, and what of it was assumed.
 
     Raises:
@@ -51,12 +67,15 @@ def plan_picture(
     given = spec.preprocess
     fit, mean, std = _trained_with(reading)
     crop_share = _CROP_SHARE
+    known = reading.head in _YOLO or _is_yolo(reading) or bool(facts.metadata.get("task"))
     if reading.task is Task.CLASSIFICATION and facts.metadata.get("task") == "classify":
         mean, std, crop_share = (0.0,), (1.0,), 1.0  # Ultralytics, data/augment.py: classify_transforms
     if facts.channels == len(mean) + 1 == 4:  # transparency, from 0 to 1
         mean, std = (*mean, 0.0), (*std, 1.0)
     if facts.picture_input.dtype == "UINT8":
-        mean, std = (0.0,), (1 / 255,)
+        mean, std, known = (0.0,), (1 / 255,), True
+    elif facts.own_range:
+        mean, std, known = (0.0,), (1 / facts.own_range,), True
     means = _per_channel(spec, given.mean or mean, facts.channels)
     stds = _per_channel(spec, given.std or std, facts.channels)
     if any(value <= 0 for value in stds):
@@ -73,19 +92,30 @@ def plan_picture(
         scale=tuple(1 / (255 * value) for value in stds),
         offset=tuple(-m / s for m, s in zip(means, stds, strict=True)),
     )
-    return picture, list(_assumed(given, picture, means, stds))
+    arithmetic = ""
+    if given.mean is None or given.std is None:
+        arithmetic = f"mean {_listed(means)} and std {_listed(stds)} of values from 0 to 1"
+    if arithmetic and facts.picture_input.dtype == "UINT8" and given.mean is given.std is None:
+        arithmetic = "values from 0 to 255, as its input is UINT8"
+    usual = tuple(_usual(given, picture, "" if facts.own_range or not known else arithmetic))
+    return picture, Assumed(usual, "" if known else arithmetic)
 
 
 def _trained_with(reading: Reading) -> tuple[Any, tuple[float, ...], tuple[float, ...]]:
     """Fit, mean and deviation that models of a task are usually trained with."""
-    if reading.head in ("yolov3", "yolov5", "yolov8") or (
-        reading.head == "boxes" and len(reading.outputs) == 1
-    ):
+    if reading.head in _YOLO or _is_yolo(reading):
         return "letterbox", (0.0,), (1.0,)
     if reading.task in (Task.DETECTION, Task.RAW):
         return "stretch", (0.0,), (1.0,)
     fit = "stretch" if reading.task is Task.SEGMENTATION else "crop"
     return fit, _IMAGENET_MEAN, _IMAGENET_STD
+
+
+def _is_yolo(reading: Reading) -> bool:
+    """Whether boxes that are ready come from a YOLO's export: rows of one output, or EfficientNMS's names."""
+    if reading.head != "boxes":
+        return False
+    return len(reading.outputs) == 1 or all(name.lower().startswith("det_") for name in reading.outputs)
 
 
 def _per_channel(spec: VisionSpec, values: tuple[float, ...], channels: int) -> tuple[float, ...]:
@@ -102,13 +132,11 @@ def _per_channel(spec: VisionSpec, values: tuple[float, ...], channels: int) -> 
     return values
 
 
-def _assumed(
-    given: PreprocessSpec, picture: PicturePlan, means: tuple[float, ...], stds: tuple[float, ...]
-) -> Iterator[str]:
+def _usual(given: PreprocessSpec, picture: PicturePlan, arithmetic: str) -> Iterator[str]:
     if given.fit is None:
         yield f"fit: {picture.fit}"
-    if given.mean is None or given.std is None:
-        yield f"mean {_listed(means)} and std {_listed(stds)} of values from 0 to 1"
+    if arithmetic:
+        yield arithmetic
     if given.colours is None and picture.channels > 1:
         yield "colours: rgb"
 

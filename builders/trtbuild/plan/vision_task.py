@@ -7,7 +7,8 @@ Layouts, with N the batch, A anchors or cells, Q queries, C classes:
     yolov8   [N, 4 + C, A] or [N, A, 4 + C]: centre, size, classes; decoded (v8 to v12); for segmentation,
              [N, 32, rows, columns] beside it and 32 more channels
     detr     [N, Q, 4 + C], or [N, Q, 4] and [N, Q, C]: centre and size from 0 to 1
-    boxes    [N, Q, 6], or boxes [N, Q, 4], scores [N, Q] and labels [N, Q]: corners; nothing is left to do
+    boxes    [N, Q, 6], or boxes [N, Q, 4], scores [N, Q] and labels [N, Q]: corners; nothing is left to do;
+             or rows [m, 7] of one picture: its number, corners, class and score (YOLOv7, end to end)
     tf       detection_boxes, detection_scores and detection_classes of TensorFlow's Object Detection API: the
              same with boxes as top, left, bottom and right from 0 to 1
     ssd      scores [N, A, 1 + C], the first class "nothing", and boxes [N, A, 4]: corners from 0 to 1
@@ -55,6 +56,9 @@ _OTHER_MAPS = (
     "recon",
     "upscal",
 )
+_SHORTEST_EMBEDDING = 32  # numbers
+# Of vectors that are no scores, however short.
+_OTHER_NUMBERS = ("landmark", "box", "coord", "angle", "regress", "quat", "offset", *_OTHER_MAPS)
 _COARSEST_MAP = 8  # pixels of the network's picture a point, of segmentation that nobody asked for
 
 
@@ -146,9 +150,9 @@ def _listed(facts: GraphFacts) -> str:
 
 
 def _readings(spec: VisionSpec, facts: GraphFacts, labels: int, size: tuple[int, int]) -> Iterator[Reading]:
-    outputs = [row for row in facts.outputs if len(row.dims) > 1]
+    outputs = [row for row in facts.outputs if len(row.dims) > 1 and row.dtype != "STRING"]
     yield from _ready_boxes(outputs, facts)
-    if all(row.dtype.startswith("FP") for row in outputs):
+    if all(_is_float(row) for row in outputs):
         yield from _grids(outputs, size, spec)
         yield from _cells(outputs, facts, size, labels)
         yield from _queries(outputs, facts, size, labels)
@@ -159,18 +163,26 @@ def _readings(spec: VisionSpec, facts: GraphFacts, labels: int, size: tuple[int,
 
 def _ready_boxes(outputs: Sequence[TensorRow], facts: GraphFacts) -> Iterator[Reading]:
     why = "it gives boxes, scores and classes"
+    if len(outputs) == 1 and _is_rows_of_one_picture(outputs[0]):
+        yield Reading(Task.DETECTION, (outputs[0].name,), "it gives a row for each thing it finds", "boxes")
+        return
     if len(outputs) == 1 and len(outputs[0].dims) == 3 and outputs[0].dims[-1] == _BOX + 2:
         # Two classes behind a box, as they come out of a Sigmoid, are an RT-DETR's (`_queries`).
         if outputs[0].dims[1] <= _MOST_QUERIES and facts.scored.get(outputs[0].name, 0) < 2:
             yield Reading(Task.DETECTION, (outputs[0].name,), why, "boxes")
         return
-    boxes = [row for row in outputs if len(row.dims) == 3 and row.dims[-1] == _BOX]
+    boxes = [row for row in outputs if len(row.dims) == 3 and row.dims[-1] == _BOX and _is_float(row)]
     flat = [row for row in outputs if len(row.dims) == 2 and row.dims[-1] != 1]
     labels = [row for row in flat if row.dtype.startswith(("INT", "UINT")) or _says(row, "label", "class")]
-    scores = [row for row in flat if row not in labels]
+    scores = [row for row in flat if row not in labels and _is_float(row)]
     if len(boxes) == len(scores) == len(labels) == 1:
         names = (boxes[0].name, scores[0].name, labels[0].name)
         yield Reading(Task.DETECTION, names, why, "tf" if _says(boxes[0], "detection_boxes") else "boxes")
+
+
+def _is_rows_of_one_picture(row: TensorRow) -> bool:
+    """[m, 7] in the file: as an output without a batch dimension it has one of 1 here."""
+    return _is_float(row) and len(row.dims) == 3 and (row.dims[0], row.dims[-1]) == (1, _BOX + 3)
 
 
 def _grids(outputs: Sequence[TensorRow], size: tuple[int, int], spec: VisionSpec) -> Iterator[Reading]:
@@ -240,7 +252,7 @@ def _queries(
     outputs: Sequence[TensorRow], facts: GraphFacts, size: tuple[int, int], labels: int
 ) -> Iterator[Reading]:
     flat = [row for row in outputs if len(row.dims) == 3 and 0 < row.dims[1] <= _MOST_QUERIES]
-    if len(flat) != len(outputs):
+    if len(flat) != len(outputs) or (len(flat) == 1 and _is_rows_of_one_picture(flat[0])):
         return
     scored = facts.scored.get(flat[0].name, 0) if flat else 0
     alone = len(flat) == 1 and flat[0].dims[-1] > _BOX and (flat[0].dims[-1] != _BOX + 2 or scored == 2)
@@ -348,6 +360,9 @@ def _vectors(
         yield Reading(Task.CLASSIFICATION, (row.name,), why, "", length)
     elif is_named:
         yield Reading(Task.EMBEDDING, (row.name,), f"it gives a vector of {length}")
+    elif len(outputs) == 1 and length < _SHORTEST_EMBEDDING and not _says(row, *_OTHER_NUMBERS):
+        why = f"it gives {length} numbers that are not normalised, too few for an embedding"
+        yield Reading(Task.CLASSIFICATION, (row.name,), why, "", length)
     else:
         yield Reading(Task.CLASSIFICATION, (row.name,), f"it gives {length} numbers", "", length)
         yield Reading(Task.EMBEDDING, (row.name,), f"it gives {length} numbers")
@@ -356,7 +371,11 @@ def _vectors(
 def _length(row: TensorRow) -> int:
     """Of a vector [N, C], [N, C, 1, 1] or [N, 1, C]; 0: something else."""
     long = [dim for dim in row.dims[1:] if dim != 1]
-    return long[0] if len(long) == 1 and long[0] > 0 and row.dtype.startswith("FP") else 0
+    return long[0] if len(long) == 1 and long[0] > 0 and _is_float(row) else 0
+
+
+def _is_float(row: TensorRow) -> bool:
+    return row.dtype.startswith("FP")
 
 
 def _says(row: TensorRow, *words: str) -> bool:

@@ -122,8 +122,13 @@ def _detr(outputs: Sequence[Any], settings: Settings) -> Candidates:
 
 
 def _boxes(outputs: Sequence[Any], settings: Settings) -> Candidates:
-    """[n, boxes, 6], or boxes [n, boxes, 4], scores and classes [n, boxes]; corners in pixels."""
-    if len(outputs) == 1:
+    """[n, boxes, 6], or boxes [n, boxes, 4], scores and classes [n, boxes]; corners in pixels.
+
+    Rows of 7, of one picture, are its number, corners, class and score (YOLOv7, end to end).
+    """
+    if len(outputs) == 1 and outputs[0].shape[-1] == _BOX + 3:
+        corners, ids, scores = outputs[0][..., 1:5], outputs[0][..., 5], outputs[0][..., 6]
+    elif len(outputs) == 1:
         corners, scores, ids = outputs[0][..., :_BOX], outputs[0][..., _BOX], outputs[0][..., _BOX + 1]
     else:
         corners, scores, ids = outputs
