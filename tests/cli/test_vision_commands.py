@@ -55,9 +55,11 @@ def test_how_a_picture_is_prepared_can_be_said(model: Path, tmp_path: Path) -> N
     plan = Repository.open(repo).plan.visions[0].picture
     assert plan is not None
     assert (plan.fit, plan.swap_colours, plan.offset) == ("letterbox", True, (-1.0, -0.5, 0.0))
+    with pytest.raises(TrtbuildError, match="takes a width of 16, and 32 was asked for"):
+        run("add-vision", "b", str(model), "--size", "32,16", "--repo", str(repo))
     wrong = CliRunner().invoke(root, ["add-vision", "b", str(model), "--mean", "0.5;1", "--repo", str(repo)])
     assert wrong.exit_code == 2
-    assert "one number, or one a channel" in wrong.output
+    assert "as in 0.485,0.456,0.406, or one number" in wrong.output
 
 
 def test_names_that_clash_are_refused(model: Path, tmp_path: Path) -> None:

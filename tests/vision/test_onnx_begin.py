@@ -73,6 +73,7 @@ def planned(found: ReadGraph, **preprocess: Any) -> Any:
         ([("Add", 3.0)], "nchw", 0),  # as in a hard Swish
         ([("From", 1.0)], "nchw", 0),  # a negative
         ([("Mul", 0.0)], "nchw", 0),
+        ([("Mul", 2.0)], "nchw", 0),  # may be anything
     ],
 )
 def test_the_first_nodes_tell_which_values_a_graph_takes(
@@ -114,6 +115,22 @@ def test_a_normalisation_that_is_also_asked_for_is_doubted() -> None:
     assert plan.picture.offset == (-2.0,) * 3
     (said,) = (finding for finding in findings if finding.id == "vision.normalised")
     assert (said.severity, "come before it" in said.message) == ("warning", True)
+
+    _, findings = planned(found, mean=(0.0,), std=(1 / 255,))  # what it takes
+    assert {finding.severity for finding in findings} == {"info"}
+
+
+def test_constants_and_pictures_are_followed_through_what_moves_them() -> None:
+    nodes = [
+        node("Resize", ["image", "", "scales"], ["small"]),
+        node("Constant", [], ["mean"], value=tensor("value", np.array(MEAN, np.float32))),
+        node("Unsqueeze", ["mean", "axes"], ["row"]),
+        node("Sub", ["small", "row"], ["logits"]),
+    ]
+    dims = ["batch", 3, 16, 16]
+    constants = [tensor("scales", np.array([1, 1, 0.5, 0.5], np.float32)), tensor("axes", np.array([1, 2]))]
+    model = graph(nodes, [("image", FLOAT, dims)], [("logits", FLOAT, None)], constants)
+    assert read(model).facts.own_range == 255
 
 
 def test_a_picture_that_is_used_twice_is_not_normalised_for_all() -> None:

@@ -13,7 +13,7 @@ _LOOKED_THROUGH = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatt
 _BESIDE_LENGTH = {*_LOOKED_THROUGH, "Clip", "Max", "Expand", "Add"}  # what keeps a length from being 0
 _ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 _MOST_CHANNELS = 4
-_SAME_VALUES = {"Identity", "Cast", "Transpose", "Dropout"}
+_SAME_VALUES = {"Identity", "Cast", "Transpose", "Dropout", "Resize"}
 _NARROWEST_OF_BYTES = 16.0  # a deviation or divisor from which on it is one of values up to 255
 
 
@@ -54,8 +54,8 @@ def own_normalisation(model: Any, picture: str, channels: int) -> tuple[Literal[
     """The arithmetic with constants that a graph begins with, where it is a normalisation.
 
     It brings a value x to (x - mean) / deviation. A mean above 1, or a deviation far above 1, is one of
-    values from 0 to 255; a mean from 0 to 1 and a deviation up to 1 are of values from 0 to 1. Anything else
-    is no normalisation of either.
+    values from 0 to 255. A mean above 0 and up to 1 with a deviation up to 1 is one of values from 0 to 1,
+    and so is a mere factor that brings those to 255. Anything else is no normalisation of either.
 
     Returns:
         The largest value that it takes, 0 for no normalisation, and its steps in words.
@@ -85,7 +85,7 @@ def own_normalisation(model: Any, picture: str, channels: int) -> tuple[Literal[
                 share = value if node.op_type == "Mul" else 1 / value
                 factor, shift = factor * share, shift * share
             steps.append(f"{node.op_type} {', '.join(f'{number:.4g}' for number in value)}")
-        elif node.op_type not in _SAME_VALUES:
+        elif node.op_type not in _SAME_VALUES or node.input[0] != at:
             break
         at = node.output[0]
     mean, deviation = -shift / factor, 1 / factor
@@ -94,8 +94,8 @@ def own_normalisation(model: Any, picture: str, channels: int) -> tuple[Literal[
     words = ", then ".join(steps)
     if np.all(mean <= 255) and (mean.max() > 1 or deviation.min() >= _NARROWEST_OF_BYTES):
         return 255, words
-    changes = np.any(mean != 0) or np.any(deviation != 1)
-    return (1, words) if changes and np.all(deviation <= 1) and mean.max() <= 1 else (0, "")
+    whole = 1.0 if np.any(mean > 0) else 1 / _NARROWEST_OF_BYTES
+    return (1, words) if deviation.max() <= whole and mean.max() <= 1 else (0, "")
 
 
 def _values(graph: Any) -> dict[str, Any]:
@@ -106,11 +106,15 @@ def _values(graph: Any) -> dict[str, Any]:
         if node.op_type == "Constant":
             tensors.update((node.output[0], item.t) for item in node.attribute if item.name == "value")
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-    return {
+    found = {
         name: onnx.numpy_helper.to_array(item).astype(np.float64)
         for name, item in tensors.items()
         if item.data_type in floats and not item.external_data and np.prod(item.dims) <= _MOST_CHANNELS
     }
+    for node in graph.node:
+        if node.op_type in _LOOKED_THROUGH and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+    return found
 
 
 def _maker(name: str, by_output: Mapping[str, Any]) -> Any:

@@ -240,7 +240,8 @@ class _Runner:
             raise ModelSourceError(
                 f"{self._file.origin} fails in onnxruntime for a picture of {list(pixels.shape)}: "
                 f"{_short(error)}",
-                "give the size that it was exported for: preprocess: {size: [width, height]}",
+                "give the size that it was exported for: --size WIDTH,HEIGHT of add-vision, or in the spec "
+                "preprocess: {size: [width, height]}",
             ) from error
         return answer
 

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
     from trtbuild.spec import DeploymentSpec
 
-_PREPROCESS = ("fit", "colours", "mean", "std")  # of the spec's `preprocess`
+_PREPROCESS = ("size", "fit", "colours", "mean", "std")  # of the spec's `preprocess`
 _TASKS = ["classification", "detection", "segmentation", "embedding", "ocr", "raw"]
 
 
-def _numbers(_context: click.Context, _option: click.Parameter, value: str | None) -> list[float] | None:
-    if value is None:
-        return None
+def _numbers(context: click.Context, option: click.Parameter, value: str | None) -> list[float] | None:
+    """Numbers with commas between them; whole ones for --size."""
+    kind, example = (int, "640,480") if option.name == "size" else (float, "0.485,0.456,0.406, or one number")
     try:
-        return [float(word) for word in value.split(",")]
+        return None if value is None else [kind(word) for word in value.split(",")]
     except ValueError:
-        raise click.BadParameter(f"{value!r}: one number, or one a channel as in 0.485,0.456,0.406") from None
+        raise click.BadParameter(f"{value!r} is not as in {example}", context, option) from None
 
 
 @output_options
@@ -47,6 +47,12 @@ def _numbers(_context: click.Context, _option: click.Parameter, value: str | Non
     "--precision", type=click.Choice(["fp32", "fp16", "int8", "fp8"]), help="Of the network (fp32)."
 )
 @click.option("--calibration", type=FOLDER, metavar="FOLDER", help="Pictures to calibrate int8 and fp8 on.")
+@click.option(
+    "--size",
+    callback=_numbers,
+    metavar="W,H",
+    help="Width and height, where the graph leaves them free.",
+)
 @click.option(
     "--fit", type=click.Choice(["stretch", "letterbox", "crop"]), help="How a picture comes to its size."
 )

@@ -11,6 +11,7 @@ from trtbuild.plan.vision_picture import Assumed
 from trtbuild.plan.vision_task import Reading
 from trtbuild.spec import Task, VisionSpec
 
+_SAME = 0.01  # of a deviation
 _OTHERWISE = "add-vision, or the same under `preprocess` in the spec"
 
 
@@ -53,7 +54,8 @@ def _of_pictures(spec: VisionSpec, facts: GraphFacts, assumed: Assumed) -> Itera
     if spec.model is None:  # the catalogue says it
         return
     if facts.own_range:
-        given = spec.preprocess.mean or spec.preprocess.std
+        mean, std = spec.preprocess.mean or (), spec.preprocess.std or ()
+        given = any(mean) or any(abs(value * facts.own_range - 1) > _SAME for value in std)
         message = f"{spec.name}: its graph begins with a normalisation of its own ({facts.own_steps})"
         if given:
             message += f" of values from 0 to {facts.own_range}, and the mean and std given come before it"
