@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from trtbuild_templates.vision_ocr.detect import boxes, map_size, normalised
+from trtbuild_templates.vision_ocr.detect import border, boxes, map_size, normalised
 from trtbuild_templates.vision_ocr.rectangles import Rectangle
 
 MAX_PIXELS = 2_097_152
@@ -33,6 +33,36 @@ def test_a_map_has_multiples_of_32_and_stays_within_its_pixels(width: int, heigh
 )
 def test_the_size_a_picture_is_shown_in(size: tuple[int, int], expected: tuple[int, int]) -> None:
     assert map_size(*size, max_pixels=MAX_PIXELS) == expected
+
+
+@given(sides, sides)
+def test_a_border_makes_the_map_no_larger_than_is_allowed_and_the_scale_no_finer(
+    width: int, height: int
+) -> None:
+    around = border(width, height, max_pixels=MAX_PIXELS)
+    size = width + 2 * around, height + 2 * around
+    plain = map_size(width, height, max_pixels=MAX_PIXELS)
+    assert around >= 0
+    assert map_size(*size, max_pixels=MAX_PIXELS)[0] / size[0] <= plain[0] / width + 32 / size[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (
+            (95, 18),
+            51,
+        ),  # a word shown 110 pixels high, so 6.11 times as large: 736 / 6.11 = 120.4 = 18 + 2 × 51
+        ((18, 95), 51),  # upright
+        ((700, 34), 95),  # bound by the map's pixels: (700 + 190) × (34 + 190) × (110 / 34)² = 2.09 million
+        ((12_500, 87), 0),  # as much enlarged as the pixels allow, its line is already low enough
+        ((400, 90), 139),  # twice as large is the least: 736 / 2 = 368 = 90 + 2 × 139
+        ((41, 30), 0),  # not flat
+        ((900, 192), 0),  # flat, and large enough for several lines
+    ],
+)
+def test_a_border_goes_around_what_may_be_a_single_line(size: tuple[int, int], expected: int) -> None:
+    assert border(*size, max_pixels=MAX_PIXELS) == expected
 
 
 def probability(*cores: Rectangle, value: float = 0.9) -> np.ndarray:

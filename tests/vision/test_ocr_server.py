@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from tests.support.pages import (
     CHINESE,
     ENGLISH,
@@ -68,6 +68,17 @@ def test_a_line_longer_than_the_recogniser_is_wide(client: VisionClient) -> None
 def test_hard_to_read(client: VisionClient, size: int, ink: str, paper: str) -> None:
     page = draw(ENGLISH[:3], size=size, ink=ink, paper=paper)
     assert error_rate(ENGLISH[:3], client.read(encoded(page)).text) <= 0.05
+
+
+@pytest.mark.parametrize("text", ["Total 42", "Single line crop 2026-11-30 ABC"])
+@pytest.mark.parametrize("size", [14, 28])
+def test_a_line_cut_out_without_a_margin_is_read_whole(client: VisionClient, text: str, size: int) -> None:
+    page = draw([text], size=size)
+    crop = page.crop(ImageOps.invert(page).getbbox())
+    answer = client.read(encoded(crop))
+    assert answer.text == [text]
+    np.testing.assert_allclose(answer.box[0, 0], (0, 0), atol=2)
+    np.testing.assert_allclose(answer.box[0, 2], crop.size, atol=2)
 
 
 def test_boxes_lie_on_their_lines(client: VisionClient) -> None:

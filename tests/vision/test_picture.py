@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tests.support.pages import encoded
 
-from trtbuild_templates.vision_ocr.picture import Picture, PictureError, _rgb, decode
+from trtbuild_templates.vision_ocr.picture import Picture, PictureError, _rgb, decode, framed
 
 LIMIT = 1_000_000
 
@@ -192,3 +192,14 @@ def test_ink_on_nothing_is_laid_on_paper_that_shows_it(ink: str, paper: int) -> 
     clear = Image.new("RGBA", (64, 32), (0, 0, 0, 0))
     clear.paste(Image.new("RGBA", (20, 10), ink), (10, 10))
     assert np.asarray(_rgb(clear, legible=True))[0, 0].tolist() == [paper] * 3
+
+
+def test_a_frame_has_the_colour_of_the_edge() -> None:
+    line = Image.new("RGB", (9, 5), (20, 40, 200))
+    line.paste("white", (0, 2, 6, 4))  # letters that touch the left edge
+    pixels = np.asarray(framed(line, 3))
+    np.testing.assert_array_equal(pixels[3:-3, 3:-3], np.asarray(line))
+    pixels = pixels.copy()
+    pixels[3:-3, 3:-3] = (20, 40, 200)
+    assert (pixels == (20, 40, 200)).all()
+    assert pixels.shape == (11, 15, 3)
