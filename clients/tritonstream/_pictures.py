@@ -12,8 +12,8 @@ from typing import Any, Union
 from .errors import UnsupportedError, UsageError
 
 Picture = Union[bytes, bytearray, memoryview, str, "os.PathLike[str]", Any]
-"""Encoded bytes (JPEG, PNG, WebP), a path, a uint8 array [h, w], [h, w, 3] or [h, w, 4] (RGB, RGBA), or a
-Pillow image."""
+"""Encoded bytes (JPEG, PNG, WebP, BMP, TIFF, GIF), a path, a uint8 array [h, w], [h, w, 3] or [h, w, 4] (RGB,
+RGBA), or a Pillow image."""
 
 
 def encoded(picture: Picture) -> bytes:

@@ -17,6 +17,7 @@ import pytest
 
 import tritonstream
 from tritonstream import OcrLine, OcrResult
+from tritonstream._pictures import encoded
 from trtbuild.cli import chat, run
 
 
@@ -77,12 +78,15 @@ def served(monkeypatch):
             def ocr(self, model: str, images: list[Any], *, return_errors: bool) -> list[Any]:
                 assert return_errors
                 script.asked.append({"model": model, "images": images})
-                return [
-                    tritonstream.InvalidRequest(f"m: picture {images.index(image)}: no picture")
-                    if image.stem == "bad"
-                    else OcrResult(script.lines, picture=image.read_bytes())
-                    for image in images
-                ]
+                return [self._read(number, image) for number, image in enumerate(images)]
+
+            def _read(self, number: int, image: Any) -> Any:
+                if image.stem == "bad":
+                    return tritonstream.InvalidRequest(f"m: picture {number}: no picture")
+                try:
+                    return OcrResult(script.lines, picture=encoded(image))
+                except tritonstream.UsageError as error:
+                    return error
 
         monkeypatch.setattr(tritonstream, "Client", FakeClient, raising=False)
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
@@ -297,6 +301,17 @@ def test_ocr_reads_a_folder_and_fails_for_what_is_no_picture(served, capsys, fol
     )
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_picture_that_is_not_there_fails_alone(served, capsys, picture, options):
+    served(Script([], lines=LINES))
+    gone = picture.with_name("gone.png")
+    assert run(["ocr", str(picture), str(gone), str(picture), *SERVER, *options]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.count("second") == 2
+    assert captured.out.count("No such file") == 1
+    assert f"1 of 3 pictures failed; {gone}: " in captured.err
+
+
 @pytest.mark.parametrize("command", ["ocr", "see"])
 def test_a_folder_without_pictures_and_many_drawn_into_one_are_wrong_usage(command, capsys, tmp_path, folder):
     (tmp_path / "empty").mkdir()
@@ -331,9 +346,10 @@ def test_ocr_draw_to_a_name_of_no_picture_format(served, picture, tmp_path, caps
     assert ".png or .jpg" in capsys.readouterr().err
 
 
-def test_ocr_of_a_picture_that_is_not_there_is_wrong_usage(capsys):
-    assert run(["ocr", "nothing.png", *SERVER]) == 2
-    assert "nothing.png" in capsys.readouterr().err
+@pytest.mark.parametrize("command", ["ocr", "see"])
+def test_only_pictures_that_are_not_there_are_wrong_usage(command, capsys):
+    assert run([command, "nothing.png", "none.png", *SERVER]) == 2
+    assert "nothing.png, none.png" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("args", [["ask", "x"], ["chat"], ["ask", "x", "--repo", "nothing"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,6 +54,17 @@ def test_columns_are_read_one_after_the_other(client: VisionClient, degrees: int
 
 def test_chinese(client: VisionClient) -> None:
     assert error_rate(CHINESE, client.read(encoded(draw(CHINESE))).text) <= 0.05
+
+
+def test_the_alphabet_has_the_scripts_that_the_help_names_and_not_those_it_excludes(
+    ocr_repository: Path,
+) -> None:
+    alphabet = (ocr_repository / "ocr/1/characters.txt").read_text("utf-8")
+    assert set("éßŁ Ωλ 字國国 のカ 09 €%") <= set(alphabet)
+    names = " ".join(unicodedata.name(character, "") for character in alphabet)
+    assert not any(
+        script in names for script in ("CYRILLIC", "HANGUL", "ARABIC", "HEBREW", "THAI", "DEVANAGARI")
+    )
 
 
 def test_a_line_longer_than_the_recogniser_is_wide(client: VisionClient) -> None:

@@ -9,25 +9,29 @@ from typing import Any, TypeVar
 import click
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-# In a folder; a file that is named is sent whatever its ending.
+# In a folder; a file that is named is sent whatever its ending. Those of what the fronts read.
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def pictures_argument(command: _Command) -> _Command:
     """Adds PICTURES…, which `picture_files` reads."""
-    kind = click.Path(exists=True, path_type=Path)
+    kind = click.Path(path_type=Path)
     return click.argument("pictures", nargs=-1, required=True, type=kind)(command)
 
 
 def picture_files(given: Sequence[Path], draw: Path | None = None) -> list[Path]:
     """Files in the order given, and those of a folder by name.
 
+    One that is not there is kept, so that it fails alone, as one that is no picture does.
+
     Args:
         draw: a file that the one picture is to be drawn into.
 
     Raises:
-        click.UsageError: a folder without pictures, or several to be drawn into one file.
+        click.UsageError: nothing that is there, a folder without pictures, or several to be drawn into one file.
     """
+    if not any(path.exists() for path in given):
+        raise click.UsageError(f"no such file or folder: {', '.join(map(str, given))}.")
     files: list[Path] = []
     for path in given:
         found = [path]

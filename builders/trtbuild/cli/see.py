@@ -44,7 +44,10 @@ def see_command(
     coco: bool,
     draw: Path | None,
 ) -> None:
-    """Classify, detect, segment, embed or read PICTURES (files or folders), by what the model can do."""
+    """Classify, detect, segment, embed or read PICTURES (files or folders), by what the model can do.
+
+    Taken are JPEG, PNG, WebP, BMP, TIFF and GIF, of several pictures in a file the first.
+    """
     files = picture_files(pictures, draw)
     failed: list[tuple[Path, Exception]] = []
     rows: list[dict[str, Any]] = []
