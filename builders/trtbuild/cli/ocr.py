@@ -32,9 +32,9 @@ def ocr_command(
 ) -> None:
     """Read the text of PICTURES (files or folders), line by line in reading order.
 
-    Read are JPEG, PNG, WebP, BMP, TIFF and GIF, of several pictures in a file the first; and Latin letters with
-    accents, Greek, Chinese (simplified and traditional), Japanese, digits and signs. Other scripts, such as
-    Cyrillic, Korean or Arabic, come out as wrong letters or not at all.
+    Read are JPEG, PNG, WebP, BMP, TIFF and GIF, of several pictures in a file the first; and Latin letters
+    with accents, Greek, Chinese (simplified and traditional), Japanese, digits and signs. Other scripts, such
+    as Cyrillic, Korean or Arabic, come out as wrong letters or not at all.
     """
     files = picture_files(pictures, draw)
     failed: list[tuple[Path, Exception]] = []

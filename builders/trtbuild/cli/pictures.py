@@ -28,7 +28,7 @@ def picture_files(given: Sequence[Path], draw: Path | None = None) -> list[Path]
         draw: a file that the one picture is to be drawn into.
 
     Raises:
-        click.UsageError: nothing that is there, a folder without pictures, or several to be drawn into one file.
+        click.UsageError: nothing is there, a folder has no pictures, or several shall be drawn into one file.
     """
     if not any(path.exists() for path in given):
         raise click.UsageError(f"no such file or folder: {', '.join(map(str, given))}.")

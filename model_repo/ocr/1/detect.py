@@ -20,6 +20,11 @@ Map = np.ndarray[Any, np.dtype[np.float32]]
 
 _MULTIPLE = 32  # the network halves its input five times
 _SHORT_SIDE = 736  # PP-OCR: a smaller picture is enlarged to this
+_FLAT = 2.5  # side to side, from which on a small picture may be one line cut out of a page
+_SMALL = 100  # pixels of the short side
+_STRIP = 8.0  # the same as _FLAT, for a picture of any size
+_LINE_HEIGHT = 110  # pixels of the map; letters much higher are found word by word, or not at all
+_LEAST_ENLARGED = 2.0  # a border lowers the scale no further: a flat picture can hold small letters too
 _PIXEL_THRESHOLD = 0.3
 _BOX_THRESHOLD = 0.45  # mean probability over the rectangle, where only the component's pixels count
 _UNCLIP_RATIO = 1.6
@@ -47,6 +52,22 @@ def map_size(width: int, height: int, *, max_pixels: int) -> tuple[int, int]:
     while sides[0] * sides[1] > max_pixels and max(sides) > _MULTIPLE:
         sides[sides.index(max(sides))] -= _MULTIPLE
     return sides[0], sides[1]
+
+
+def border(width: int, height: int, *, max_pixels: int) -> int:
+    """Pixels to lay around a flat picture, so that a line that fills it is seen as a line on a page.
+
+    Enlarged to 736 pixels of height, such a line is higher than any the network was trained on, and has no
+    margin. The border is as wide as `map_size` needs to show the line about 110 pixels high.
+    """
+    short, long = sorted((width, height))
+    if long < (_FLAT if short <= _SMALL else _STRIP) * short:
+        return 0
+    scale = max(_LEAST_ENLARGED, _LINE_HEIGHT / short)
+    by_side = _SHORT_SIDE / scale - short
+    # (width + b) (height + b) = max_pixels / scale²
+    by_pixels = (math.sqrt((long - short) ** 2 + 4 * max_pixels / scale**2) - long - short) / 2
+    return max(0, round(min(by_side, by_pixels) / 2))
 
 
 def network_input(image: Image.Image, size: tuple[int, int]) -> Map:

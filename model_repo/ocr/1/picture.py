@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 # A closed list: Pillow would also start Ghostscript for EPS and read formats nobody sends on purpose.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -112,6 +112,16 @@ def decode(data: bytes, *, max_pixels: int, working_pixels: int, legible: bool =
     if orientation >= 5:  # turned by a quarter
         width, height = height, width
     return Picture(image, width, height)
+
+
+def framed(image: Image.Image, border: int) -> Image.Image:
+    """The picture with ``border`` pixels around it, in the median colour of its own edge."""
+    if border == 0:
+        return image
+    pixels = np.asarray(image)
+    edge = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    red, green, blue = np.median(edge, axis=0).astype(int).tolist()
+    return ImageOps.expand(image, border, (red, green, blue))
 
 
 def _open(data: bytes) -> Image.Image:

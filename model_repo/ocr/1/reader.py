@@ -14,7 +14,7 @@ from PIL import Image
 
 from . import detect
 from .lines import HEIGHT, Page, padded, pieces
-from .picture import Picture
+from .picture import Picture, framed
 from .reading_order import reading_order
 from .recognise import Reading, decode, joined
 from .rectangles import Rectangle
@@ -81,13 +81,16 @@ class Reader:
         image = picture.image
         if min(image.size) < _FEWEST_PIXELS:
             return []
-        size = detect.map_size(*image.size, max_pixels=self._settings.map_pixels)
-        probability = self._networks.probability(detect.network_input(image, size))
-        scale = image.width / size[0], image.height / size[1]
+        max_pixels = self._settings.map_pixels
+        border = detect.border(*image.size, max_pixels=max_pixels)
+        seen = framed(image, border)
+        size = detect.map_size(*seen.size, max_pixels=max_pixels)
+        probability = self._networks.probability(detect.network_input(seen, size))
+        scale = seen.width / size[0], seen.height / size[1]
         boxes = [found.box.scaled(*scale) for found in detect.boxes(probability)]
         if not boxes:
             return []
-        page = Page(image)
+        page = Page(seen)
         crops = [page.line(box) for box in boxes]
         boxes, crops, readings = self._upright(boxes, crops)
         kept = [i for i, reading in enumerate(readings) if _is_text(reading, boxes[i], image.size)]
@@ -98,7 +101,7 @@ class Reader:
             Line(
                 readings[i].text.strip(),
                 readings[i].score,
-                np.clip(boxes[i].corners * to_original, 0, limits).astype(np.float32),
+                np.clip((boxes[i].corners - border) * to_original, 0, limits).astype(np.float32),
             )
             for i in (kept[place] for place in order)
         ]
