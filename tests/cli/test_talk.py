@@ -171,7 +171,7 @@ def test_an_answer_that_was_cut_off_says_so(served, capsys):
     ("error", "part"),
     [
         (tritonstream.ConnectError("nobody answers"), "trtbuild status"),
-        (tritonstream.ModelNotFound("no such model"), "trtbuild list"),
+        (tritonstream.ModelNotFound("no such model"), "trtbuild status --json"),
         (tritonstream.Overloaded("queue is full"), "queue is full"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from tests.support.graphs import classifier, save
 from tests.support.served import kept, record_of
 
 from trtbuild.cli import run
+from trtbuild.cli.connection import connect
 from trtbuild.errors import ServeError
 from trtbuild.serve import condition, leftovers, registry
 from trtbuild.serve.condition import Condition, condition_of
@@ -42,8 +45,12 @@ def repository(tmp_path: Path) -> Path:
 
 class _Ready(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.send_response(200)
+        known = not self.path.startswith("/v2/models/second")
+        body = b"" if known else b'{"error":"Request for unknown model: \'second\' is not found"}'
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing."""
@@ -51,7 +58,7 @@ class _Ready(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def http_port() -> Iterator[int]:
-    """Of a server that says that it is ready."""
+    """Of a server that says that it is ready, and has loaded all but the model ``second``."""
     server = HTTPServer(("127.0.0.1", 0), _Ready)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -226,6 +233,46 @@ def test_status_tells_what_failed_and_lists_what_was_stopped_when_asked(
         (row,) = json.loads(capsys.readouterr().out)
         assert row["health"] == "stopped"
         assert abs(row["ended_unix_s"] - time.time()) < 60
+
+
+@pytest.fixture
+def two_models(tmp_path: Path) -> Path:
+    """A repository with the vision models first and second, as `add-vision` writes them."""
+    repo = tmp_path / "two"
+    for name in ("first", "second"):
+        file = save(classifier(3), tmp_path / f"{name}.onnx")
+        assert run(["add-vision", name, str(file), "--target", "local", "--repo", str(repo)]) == 0
+    return repo
+
+
+def test_who_names_no_model_means_the_only_one_that_is_served(two_models: Path, http_port: int) -> None:
+    with kept(two_models, record_of(two_models, http_port=http_port)), connect(two_models, None) as server:
+        assert server.model(None, "vision") == "first"
+        assert server.model("first", "vision") == "first"
+        with pytest.raises(ServeError, match="has not loaded second") as refused:
+            server.model("second", "vision")
+        assert f"trtbuild serve {two_models} --detach --grpc-port 1" in refused.value.remedies[0]
+    with connect(two_models, "127.0.0.1:1") as server, pytest.raises(ServeError, match="2 vision models"):
+        server.model(None, "vision")  # no server runs that could say what it has loaded
+
+
+def test_status_tells_what_is_not_loaded_from_what_is_not_ready(
+    two_models: Path, http_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with kept(two_models, record_of(two_models, http_port=http_port)):
+        capsys.readouterr()
+        assert run(["status", str(two_models), "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        parts = ("", "_network", "_postprocess", "_preprocess")
+        assert row["not_loaded"] == [f"second{part}" for part in parts]
+        assert row["models"] == {f"first{part}": True for part in parts}
+        shutil.rmtree(two_models / "first_network")
+        assert run(["status", str(two_models), "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["models"] == {f"first{part}": part != "_network" for part in parts}
+        assert run(["status", str(two_models)]) == 0
+        told = " ".join(capsys.readouterr().out.split())  # a long cell is wrapped
+        assert "not loaded: second, second_network, second_postprocess" in told
 
 
 def test_stop_cleans_after_one_that_was_killed(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

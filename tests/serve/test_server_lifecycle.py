@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +20,7 @@ import pytest
 from tests.support.engine_repo import engine_config, write_engine
 from tests.support.grpc_engine import EngineClient, EngineError, request
 
+from trtbuild.cli import run
 from trtbuild.errors import ServeError
 from trtbuild.serve import registry, shm
 from trtbuild.serve.ports import Ports
@@ -214,6 +217,23 @@ def test_a_model_that_lacks_another_is_left_out_and_the_others_are_served(reposi
     with start(repository) as server:
         assert registry.models_of(server.record) == {"both": False, "tiny": True}
         assert asyncio.run(tokens(server.grpc_address, 2)) == 2
+
+
+def test_a_model_that_was_added_after_the_start_is_not_loaded(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with start(repository) as server:
+        later = shutil.copytree(repository / "tiny", repository / "later") / "config.pbtxt"
+        later.write_text(later.read_text().replace("tiny", "later"))
+        assert registry.models_of(server.record) == {"tiny": True}
+        assert registry.not_loaded(server.record) == {"later"}
+        assert run(["status", str(repository), "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["models"], row["not_loaded"]) == ({"tiny": True}, ["later"])
+        assert run(["ask", "x", "--repo", str(repository), "--model", "later"]) == 1
+        said = capsys.readouterr().err
+        assert "has not loaded later" in said
+        assert f"trtbuild serve {repository} --detach --grpc-port {server.record.grpc_port}" in said
 
 
 class Script:

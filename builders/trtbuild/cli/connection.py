@@ -32,12 +32,16 @@ class Connection:
     repository: Path | None
 
     def model(self, asked: str | None, kind: str, *, task: str | None = None) -> str:
-        """The model to call: as asked, else the only one of its kind (``llm`` or ``vision``) and task.
+        """The model to call: as asked, else the only served one of its kind (``llm`` or ``vision``) and task.
 
         Raises:
-            ServeError: none, several, or a server that is not ours.
+            ServeError: none, several, one that the server has not loaded, or a server that is not ours.
         """
+        now = self._condition()
+        later = self._not_loaded(now)
         if asked is not None:
+            if now is not None and asked in later:
+                raise _loads_at_its_start(now, asked)
             return asked
         if self.repository is None:
             raise ServeError(f"what {self.address} serves is not known here", "name the model: --model NAME")
@@ -50,6 +54,9 @@ class Connection:
             for name, unit in repository.manifest.models.items()
             if unit.kind == kind and task in (None, tasks.get(name))
         ]
+        if now is not None and names and later.issuperset(names):
+            raise _loads_at_its_start(now, *names)
+        names = [name for name in names if name not in later]
         if len(names) == 1:
             return names[0]
         what = {"llm": "language model", "vision": "vision model"}[kind]
@@ -70,7 +77,8 @@ class Connection:
             again = "try again" if now else "start one: trtbuild serve REPO --detach"
             return ServeError(str(error), again, "see what runs: trtbuild status")
         if isinstance(error, ModelNotFound):
-            return ServeError(str(error), f"see what is served: trtbuild list {self._named()}".rstrip())
+            named = f"{in_shell(self.repository)} " if self.repository is not None else ""
+            return ServeError(str(error), f"see what is served: trtbuild status {named}--json")
         return ServeError(str(error))
 
     def _condition(self) -> Condition | None:
@@ -78,8 +86,17 @@ class Connection:
 
         return condition_of(self.repository) if self.repository is not None else None
 
-    def _named(self) -> str:
-        return in_shell(self.repository) if self.repository is not None else ""
+    def _not_loaded(self, now: Condition | None) -> set[str]:
+        from trtbuild.serve.registry import not_loaded
+
+        return not_loaded(now.record) if now is not None and now.record is not None else set()
+
+
+def _loads_at_its_start(server: Condition, *names: str) -> ServeError:
+    return ServeError(
+        f"the server of {server.repository} has not loaded {', '.join(names)}: added after it was started",
+        f"start it again: {server.start_again()}",
+    )
 
 
 def server_options(command: _Command) -> _Command:

@@ -26,7 +26,8 @@ def status_command(repo: Path | None, everything: bool, as_json: bool) -> None:
     """Show the servers that run here or have failed, how they are and where they listen; or that of REPO.
 
     health is ready, starting, restarting, not ready, stopping, stopped, given up (it did not start, or failed
-    too often), killed (with its supervisor) or machine restarted. Exit code 1 when none is ready.
+    too often), killed (with its supervisor) or machine restarted. Models that were added after the start
+    are not loaded until the server is started again. Exit code 1 when none is ready.
     """
     from trtbuild.serve.condition import condition_of, conditions
 
@@ -56,15 +57,18 @@ def status_command(repo: Path | None, everything: bool, as_json: bool) -> None:
 
 
 def _cells(item: Condition) -> tuple[object, ...]:
-    from trtbuild.serve.registry import models_of
+    from trtbuild.serve.registry import models_of, not_loaded
 
     record, lasts = item.record, _duration(time.time() - item.since_s)
     if record is None:
         return (item.repository, item.health, None, None, None, lasts, item.restarts, None)
     unready = [name for name, ready in models_of(record).items() if not ready]
+    models = f"not ready: {', '.join(unready)}" if unready else "all ready"
+    if later := not_loaded(record):
+        models += f"; not loaded: {', '.join(sorted(later))}"
     return (
         item.repository, item.health, f"127.0.0.1:{record.grpc_port}", record.http_port, record.metrics_port,
-        lasts, item.restarts, f"not ready: {', '.join(unready)}" if unready else "all ready",
+        lasts, item.restarts, models,
     )  # fmt: skip
 
 
@@ -76,7 +80,7 @@ def _told(item: Condition) -> str:
 
 
 def _row(item: Condition) -> dict[str, object]:
-    from trtbuild.serve.registry import models_of
+    from trtbuild.serve.registry import models_of, not_loaded
 
     record = item.record
     return {
@@ -94,6 +98,7 @@ def _row(item: Condition) -> dict[str, object]:
         "detached": record.detached if record else None,
         "log": str(item.log),
         "models": models_of(record) if record else {},
+        "not_loaded": sorted(not_loaded(record)) if record else [],
     }
 
 
@@ -103,11 +108,9 @@ def tell_if_served(repository: Path) -> None:
 
     found = condition_of(repository)
     if found is not None and found.runs:
-        named = in_shell(found.repository)
         note(
             f"a server of {found.repository} runs: it serves what it loaded at its start until it is started "
-            f"again\n  → trtbuild stop {named} && trtbuild serve {named} --detach"
-            + (f" --grpc-port {found.grpc_port}" if found.grpc_port else "")
+            f"again\n  → {found.start_again()}"
         )
 
 

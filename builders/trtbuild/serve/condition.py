@@ -85,6 +85,12 @@ class Condition:
             return (f"once it has ended, {start}",)
         return (log, start) if self.health == "given up" else ("see trtbuild status", log)
 
+    def start_again(self) -> str:
+        """The commands that end it and start it on its port."""
+        named = in_shell(self.repository)
+        port = f" --grpc-port {self.grpc_port}" if self.grpc_port else ""
+        return f"trtbuild stop {named} && trtbuild serve {named} --detach{port}"
+
     def error(self) -> ServeError:
         """The same as an error."""
         return ServeError(self.sentence(), *self.remedies())

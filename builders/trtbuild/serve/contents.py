@@ -14,6 +14,11 @@ from trtbuild.repository.manifest import Manifest, read_manifest
 _TOKENIZER = "tokenizer_dir"  # a front's parameter; an alias names another front's folder there
 
 
+def folders(repository: Path) -> set[str]:
+    """Names of the folders that hold a model's configuration."""
+    return {path.parent.name for path in repository.glob("*/config.pbtxt")}
+
+
 def configs(repository: Path) -> dict[str, model_config_pb2.ModelConfig]:
     """Each model's configuration by folder; those that do not parse are left to the server's own words."""
     found = {}
@@ -58,7 +63,7 @@ def left_out(repository: Path) -> dict[str, str]:
             if not path.exists():
                 lacking[name] = f"{what} is gone"
                 break
-    present = {path.parent.name for path in repository.glob("*/config.pbtxt")}
+    present = folders(repository)
     while True:
         added = {
             name: f"it needs {need}"

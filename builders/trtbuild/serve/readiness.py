@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,23 @@ def is_ready(http_port: int) -> bool:
 def is_model_ready(http_port: int, model: str) -> bool:
     """``/v2/models/<model>/ready``."""
     return _says_yes(http_port, f"/v2/models/{quote(model)}/ready")
+
+
+def is_unknown(http_port: int, model: str) -> bool:
+    """Whether the server says that it has never heard of a model, as of one that came after its start.
+
+    Of one that failed to load it says something else. Its repository's index, which would tell of all at
+    once, is closed to clients.
+    """
+    try:
+        with urllib.request.urlopen(
+            f"http://{LOOPBACK}:{http_port}/v2/models/{quote(model)}", timeout=ANSWER_S
+        ):
+            return False
+    except urllib.error.HTTPError as error:
+        return "is not found" in error.read().decode("utf-8", "replace")
+    except OSError:
+        return False
 
 
 def _says_yes(http_port: int, path: str) -> bool:

@@ -19,7 +19,7 @@ from trtbuild.serve.condition import Condition, Health, condition_of, conditions
 from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.process import is_alive, started_s
-from trtbuild.serve.readiness import is_model_ready
+from trtbuild.serve.readiness import is_model_ready, is_unknown
 from trtbuild.serve.server import DRAIN_S, GRACE_S, check_repository
 from trtbuild.serve.state import ServerRecord, StateFolder
 from trtbuild.serve.wheel import find_wheel
@@ -126,18 +126,28 @@ def status(repository: Path) -> ServerStatus:
 
 
 def models_of(record: ServerRecord) -> dict[str, bool]:
-    """Readiness of each model of a server's repository, as the server says."""
+    """Readiness of each model of a server's repository but `not_loaded`, as the server says."""
     from trtbuild.serve import contents
 
     repository = Path(record.repository)
-    found = {config.parent.name for config in repository.glob("*/config.pbtxt")}
+    found = contents.folders(repository)
     manifest = contents.manifest_of(repository)
     written = (
         set(manifest.folders()) if manifest is not None else set()
     )  # one whose folder is gone: not ready
     return {
-        name: name in found and is_model_ready(record.http_port, name) for name in sorted(found | written)
+        name: name in found and is_model_ready(record.http_port, name)
+        for name in sorted((found | written) - not_loaded(record))
     }
+
+
+def not_loaded(record: ServerRecord) -> set[str]:
+    """Models that lie whole in a server's repository, and came after it had been started."""
+    from trtbuild.serve import contents
+
+    repository = Path(record.repository)
+    whole = contents.folders(repository) - contents.left_out(repository).keys()
+    return {name for name in whole if is_unknown(record.http_port, name)}
 
 
 def log_path(repository: Path) -> Path:
