@@ -312,6 +312,16 @@ def test_a_picture_that_is_not_there_fails_alone(served, capsys, picture, option
     assert f"1 of 3 pictures failed; {gone}: " in captured.err
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_terminal_is_told_how_far_a_long_list_is(served, capsys, monkeypatch, picture, watched):
+    served(Script([], lines=LINES))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: watched)
+    assert run(["ocr", *[str(picture)] * 40, *SERVER]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("second") == 40
+    assert captured.err == ("32 of 40 pictures\n40 of 40 pictures\n" if watched else "")
+
+
 @pytest.mark.parametrize("command", ["ocr", "see"])
 def test_a_folder_without_pictures_and_many_drawn_into_one_are_wrong_usage(command, capsys, tmp_path, folder):
     (tmp_path / "empty").mkdir()

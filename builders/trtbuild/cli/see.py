@@ -4,6 +4,7 @@ picture."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -70,13 +71,16 @@ def see_command(
 def seen(look_at: Callable[[list[Path]], list[Any]], files: list[Path]) -> Iterator[tuple[Path, Any]]:
     """Pictures and their results in order, a few at a time: a folder's need not fit into memory at once.
 
-    Errors are without the numbers that the client gives pictures: here they have names.
+    Errors are without the numbers that the client gives pictures: here they have names. Where results go into
+    a file, a terminal is told how far it is.
     """
     for first in range(0, len(files), _AT_ONCE):
         some = files[first : first + _AT_ONCE]
         for number, (file, result) in enumerate(zip(some, look_at(some), strict=True)):
             failed = isinstance(result, Exception)
             yield file, ServeError(str(result).replace(f"picture {number}: ", "", 1)) if failed else result
+        if len(files) > _AT_ONCE and sys.stderr.isatty() and not sys.stdout.isatty():
+            note(f"{first + len(some)} of {len(files)} pictures")
 
 
 def look(client: Client, model: str, pictures: list[Path]) -> list[Any]:
