@@ -62,6 +62,17 @@ def repository(trtbuild):
     return "repo"
 
 
+@pytest.fixture(scope="module")
+def address(trtbuild, repository):
+    """Of a server of the undamaged model."""
+    trtbuild("serve", repository, "--detach")
+    try:
+        (row,) = json.loads(trtbuild("status", repository, "--json"))
+        yield row["grpc"]
+    finally:
+        trtbuild("stop", repository)
+
+
 HEAD_ROWS = 64  # of SmolLM2's key and value projections
 SCALES_BYTES = 4  # of Q4_1's block of 32 weights: scale and minimum
 
@@ -119,26 +130,35 @@ def test_the_servers_own_counts_agree_with_what_came(trtbuild, repository):
     assert findings["limits"]
 
 
-def ask(trtbuild, folder, repository: str, candidate: str, code: int = 0) -> dict[str, Any]:
+def ask(trtbuild, folder, address: str, candidate: str, code: int = 0) -> dict[str, Any]:
     (folder / "prompts.jsonl").write_text("\n".join(json.dumps({"prompt": text}) for text in PROMPTS))
     # one at a time: the CPU engine's answers depend a little on what is computed beside them
-    asked = ("--prompts", "prompts.jsonl", "--max-tokens", "24", "--concurrency", "1")
-    return json.loads(trtbuild("quality", repository, candidate, *asked, "--no-needles", "--json", code=code))
+    asked = (
+        "--model",
+        "smollm2-135m",
+        "--prompts",
+        "prompts.jsonl",
+        "--max-tokens",
+        "24",
+        "--concurrency",
+        "1",
+    )
+    return json.loads(trtbuild("quality", address, candidate, *asked, "--no-needles", "--json", code=code))
 
 
 def next_token_kept(report: dict[str, Any]) -> bool:
     return next(one for one in report["gate"] if one["name"] == "next-token")["kept"]
 
 
-def test_the_model_itself_passes(trtbuild, repository, folder):
-    assert next_token_kept(ask(trtbuild, folder, repository, repository))
+def test_the_model_itself_passes(trtbuild, address, folder):
+    assert next_token_kept(ask(trtbuild, folder, address, address))
 
 
 @pytest.mark.parametrize("damage", [zeroed_layer, wrong_group_size, shifted_kv])
-def test_a_damaged_model_is_caught(trtbuild, repository, folder, damage):
+def test_a_damaged_model_is_caught(trtbuild, address, folder, damage):
     name = damage.__name__
     build(trtbuild, name, damaged(folder / f"{name}.gguf", damage))
-    worse = ask(trtbuild, folder, repository, name, code=1)
+    worse = ask(trtbuild, folder, address, name, code=1)
     assert worse["groups"]["next token"]["agreement"]["value"] < 0.8
     assert not next_token_kept(worse)
 
@@ -146,8 +166,8 @@ def test_a_damaged_model_is_caught(trtbuild, repository, folder, damage):
 def test_tune_raises_the_goodput_of_a_plan_with_one_place(trtbuild, folder):
     small = ("--max-input", "256", "--max-output", "32", "--concurrency", "1")
     trtbuild("--model", "smollm2-135m", "--quant", "int4", "--target", "local", *small, "--output", "narrow")
-    load = ("--shape", "closed:8", "--traffic", "32/16", "--duration", "8", "--warmup", "2")
-    limits = ("--budget", "3", "--percentile", "50", "--only", "max_batch_size", "--trials", "4")
+    load = ("--shape", "closed:8", "--traffic", "32/16", "--duration", "6", "--warmup", "2")
+    limits = ("--budget", "3", "--percentile", "50", "--only", "max_batch_size", "--trials", "3")
     found = json.loads(trtbuild("tune", "narrow", *load, *limits, "--json", "-o", "tuned.yaml"))
     assert found["best"]["score"] > 1.03 * found["begin"]["score"]
     assert found["best"]["settings"]["smollm2-135m.max_batch_size"] > 1
