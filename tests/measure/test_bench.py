@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.support.signals import heed_ctrl_c
 
 from tritonstream import ModelKind
 from tritonstream.testing import FakeModel, FakePage, FakeTriton, Fault
@@ -165,7 +166,7 @@ def test_a_run_that_is_told_to_end_is_kept_as_interrupted(store, told):
         words = ["bench", "--model", "llm", "--url", fake.url, "--duration", "60", "--warmup", "0"]
         child = subprocess.Popen(
             [sys.executable, "-m", "trtbuild", *words, "--runs", str(store.path)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c,
         )  # fmt: skip
         deadline = time.monotonic() + 60
         while len(fake.served) < 6 and time.monotonic() < deadline:
