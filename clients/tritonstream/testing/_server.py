@@ -69,12 +69,14 @@ class FakeTriton:
         self._server: Any = None
         self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+        self._stopping = threading.Event()
 
     @property
     def url(self) -> str:
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> FakeTriton:
+        self._stopping.clear()
         self._threads = ThreadPoolExecutor(_MOST_REQUESTS, thread_name_prefix="fake-triton")
         self._server = grpc.server(
             self._threads,
@@ -97,7 +99,10 @@ class FakeTriton:
         """Stops at once (running requests break), or after ``grace_s``."""
         if self._threads is None:
             return
-        self._server.stop(grace_s).wait()
+        stopped = self._server.stop(grace_s)
+        stopped.wait(grace_s or 0)
+        self._stopping.set()
+        stopped.wait()
         for served in self.served:
             served.left.set()
         self._threads.shutdown(wait=True)
@@ -144,7 +149,7 @@ class FakeTriton:
             model = self.models.get(request.name)
             return response(ready=model is not None and model.ready)
         if method == "ModelConfig":
-            time.sleep(self.config_delay_s)
+            self._stopping.wait(self.config_delay_s)
             if request.name not in self.models:
                 context.abort(
                     grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found"
