@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trtbuild.build.onnx_file import OURS, import_onnx
+from trtbuild.build.onnx_file import OURS, axis_of, constant_tensors, import_onnx
 from trtbuild.plan.vision import PIXELS
 
 _SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "Resize": 3}  # operator → input that holds a target shape
@@ -40,8 +40,8 @@ def with_free_batch(model: Any, picture: str) -> Any:
         if item.name not in weights and len(dims) and dims[0].dim_value == fixed:
             dims[0].dim_param = "batch"
     del graph.value_info[:]
-    constants = _constants(graph)
-    ranks = _ranks_of_batches(graph, constants, fixed)
+    shapes = _shapes(graph)
+    ranks = _ranks_of_batches(graph, shapes, fixed)
     depends = {item.name for item in graph.input if item.name not in weights}
     nodes: list[Any] = []
     changed = False
@@ -50,7 +50,7 @@ def with_free_batch(model: Any, picture: str) -> Any:
             depends |= set(node.output)
         place = _SHAPE_INPUT.get(node.op_type)
         if place is not None and len(node.input) > place and node.input[0] in depends:
-            shape = constants.get(node.input[place])
+            shape = shapes.get(node.input[place])
             if shape is not None and shape.ndim == 1 and len(shape) and shape[0] == fixed:
                 name = f"{OURS}shape_{len(nodes)}"
                 nodes += _after_batch(onnx, name, shape)
@@ -61,7 +61,7 @@ def with_free_batch(model: Any, picture: str) -> Any:
                 free = onnx.numpy_helper.from_array(np.array([-1, *shape[1:]], np.int64), name)
                 nodes.append(onnx.helper.make_node("Constant", [], [name], value=free))
                 node.input[place] = name
-        if node.op_type == "Concat" and depends & set(node.input) and _axis(node) != 0:
+        if node.op_type == "Concat" and depends & set(node.input) and axis_of(node) != 0:
             for at, name in enumerate(node.input):
                 if name in ranks and name not in depends:
                     nodes += _repeated(onnx, name, f"{OURS}row_{len(nodes)}", ranks[name])
@@ -204,34 +204,22 @@ def _set_nodes(graph: Any, nodes: Sequence[Any]) -> None:
     graph.node.extend(copies)
 
 
-def _constants(graph: Any) -> dict[str, Any]:
-    """Small constants by name, as arrays."""
+def _shapes(graph: Any) -> dict[str, Any]:
+    """Small whole numbers by name, as arrays: shapes."""
     onnx = import_onnx()
-    tensors = {item.name: item for item in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            tensors.update((node.output[0], item.t) for item in node.attribute if item.name == "value")
     return {
         name: onnx.numpy_helper.to_array(tensor)
-        for name, tensor in tensors.items()
+        for name, tensor in constant_tensors(graph).items()
         if not tensor.external_data and tensor.data_type == onnx.TensorProto.INT64 and sum(tensor.dims) <= 16
     }
 
 
-def _axis(node: Any) -> int:
-    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "axis"), 0)
-
-
-def _ranks_of_batches(graph: Any, constants: Mapping[str, Any], fixed: int) -> dict[str, int]:
+def _ranks_of_batches(graph: Any, shapes: Mapping[str, Any], fixed: int) -> dict[str, int]:
     """Constants and what is expanded to a constant shape, where the first dimension is the batch's: rank."""
-    found = {item.name: list(item.dims) for item in graph.initializer}
+    found = {name: list(item.dims) for name, item in constant_tensors(graph).items()}
     for node in graph.node:
-        if node.op_type == "Constant":
-            found.update(
-                (node.output[0], list(item.t.dims)) for item in node.attribute if item.name == "value"
-            )
-        elif node.op_type == "Expand" and node.input[1] in constants:
-            found[node.output[0]] = constants[node.input[1]].tolist()
+        if node.op_type == "Expand" and node.input[1] in shapes:
+            found[node.output[0]] = shapes[node.input[1]].tolist()
     return {name: len(dims) for name, dims in found.items() if dims and dims[0] == fixed}
 
 

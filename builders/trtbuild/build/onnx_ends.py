@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trtbuild.build.onnx_file import import_onnx
+from trtbuild.build.onnx_file import axis_of, constant_tensors, import_onnx
 
 _LOOKED_THROUGH = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Dropout"}
 _BESIDE_LENGTH = {*_LOOKED_THROUGH, "Clip", "Max", "Expand", "Add"}  # what keeps a length from being 0
@@ -43,7 +43,7 @@ def scored(shaped: Any) -> dict[str, int]:
         if node is None or node.op_type != "Concat":
             continue
         last = _maker(node.input[-1], by_output)
-        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        axis = axis_of(node)
         dims = shapes.get(node.input[-1], ())
         if last is not None and last.op_type in ("Sigmoid", "Softmax") and -len(dims) <= axis < len(dims):
             found[item.name] = int(dims[axis].dim_value)
@@ -101,14 +101,10 @@ def own_normalisation(model: Any, picture: str, channels: int) -> tuple[Literal[
 def _values(graph: Any) -> dict[str, Any]:
     """Constants of at most a value a channel by name, as float64."""
     onnx = import_onnx()
-    tensors = {item.name: item for item in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            tensors.update((node.output[0], item.t) for item in node.attribute if item.name == "value")
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
     found = {
         name: onnx.numpy_helper.to_array(item).astype(np.float64)
-        for name, item in tensors.items()
+        for name, item in constant_tensors(graph).items()
         if item.data_type in floats and not item.external_data and np.prod(item.dims) <= _MOST_CHANNELS
     }
     for node in graph.node:

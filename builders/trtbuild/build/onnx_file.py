@@ -67,13 +67,7 @@ class OnnxFile:
     @property
     def weights_bytes(self) -> int:
         """Of all constants."""
-        return sum(_tensor_bytes(item) for item in self.model.graph.initializer) + sum(
-            _tensor_bytes(attribute.t)
-            for node in self.model.graph.node
-            if node.op_type == "Constant"
-            for attribute in node.attribute
-            if attribute.name == "value"
-        )
+        return sum(map(_tensor_bytes, constant_tensors(self.model.graph).values()))
 
 
 def load_onnx(path: Path) -> OnnxFile:
@@ -139,6 +133,20 @@ def import_onnx() -> Any:
     except ImportError as error:
         raise ModelSourceError("reading an ONNX file needs the package onnx", NEEDS_ONNX) from error
     return onnx
+
+
+def constant_tensors(graph: Any) -> dict[str, Any]:
+    """The tensors that a graph holds itself, by name: initializers, and values of Constant nodes."""
+    found = {item.name: item for item in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            found.update((node.output[0], item.t) for item in node.attribute if item.name == "value")
+    return found
+
+
+def axis_of(node: Any) -> int:
+    """A node's attribute ``axis``; 0 where it has none."""
+    return next((int(item.i) for item in node.attribute if item.name == "axis"), 0)
 
 
 def with_shapes(model: Any, sides: Mapping[str, tuple[int, ...]]) -> Any:
