@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.signals import heeding_ctrl_c
 
 from trtbuild.cli.demo import draw_page
 from trtbuild.verify.page import PAGE
@@ -40,8 +41,8 @@ class Bench:
             timeout=DEADLINE_S, check=False,
         )  # fmt: skip
 
-    def popen(self, *args: str, **options: object) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "trtbuild", *args]
+    def popen(self, *args: str, under: Sequence[str] = (), **options: object) -> subprocess.Popen[bytes]:
+        command = [*under, *heeding_ctrl_c([sys.executable, "-m", "trtbuild", *args])]
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, **options)
 
 
@@ -146,8 +147,7 @@ class Terminal:
 
     def __init__(self, bench: Bench, *args: str) -> None:
         self._master, slave = pty.openpty()
-        self.process = bench.popen(*args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                                   preexec_fn=_take_terminal)  # fmt: skip
+        self.process = bench.popen(*args, under=("setsid", "--ctty"), stdin=slave, stdout=slave, stderr=slave)
         os.close(slave)
         self.seen = ""
 
@@ -169,14 +169,6 @@ class Terminal:
             self.process.kill()
             self.process.wait()
         os.close(self._master)
-
-
-def _take_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches the command
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests that run in the background inherit "ignore"
 
 
 @pytest.fixture

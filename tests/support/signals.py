@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+from collections.abc import Sequence
 
 
-def heed_ctrl_c() -> None:
-    """A ``preexec_fn``: Ctrl-C ends the child also where tests run in the background, which ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heeding_ctrl_c(argv: Sequence[str]) -> list[str]:
+    """The command, which Ctrl-C ends also where tests run in the background, which ignores it.
+
+    Not a ``preexec_fn``: that forks, and gRPC's handlers start threads in the child, whose descriptors are
+    then closed under them: now and then it aborted before the command began.
+    """
+    return ["env", "--default-signal=INT", *argv]
