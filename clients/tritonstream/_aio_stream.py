@@ -39,15 +39,38 @@ class AsyncStream(StreamBase):
         return self
 
     async def __anext__(self) -> Event:
+        """Waits for messages until one makes an event; opens, retries or ends the request besides.
+
+        All in one coroutine: each further one would be gone through again for every message.
+        """
         self._take_turn()
         try:
-            ready = self._ready
+            ready, call = self._ready, self._call
             while not ready:
                 if self._finished:
                     raise StopAsyncIteration
-                event = await self._pump()
-                if event is not None:
-                    return event
+                try:
+                    if call.over:
+                        await self._drain()
+                        continue
+                    rpc = self._rpc or await self._open()
+                    due = call.clock.wait(time.monotonic())
+                    if due < self._timer_at:
+                        self._watch(due)
+                    try:
+                        message = await rpc.__anext__()
+                    except StopAsyncIteration:
+                        message = None
+                    event = self._take(message)
+                    if event is not None:
+                        return event
+                except asyncio.CancelledError as exc:
+                    if not self._cancelled and self._verdict is None:  # the reading task itself was cancelled
+                        self._leave(exc)
+                        raise
+                    await self._recover(exc)
+                except Exception as exc:
+                    await self._recover(exc)
             return ready.popleft()
         finally:
             self._reading = False
@@ -60,13 +83,8 @@ class AsyncStream(StreamBase):
 
     async def result(self) -> Completion:
         """Reads to the end and returns the whole answer."""
-        self._take_turn()
-        try:
-            while not self._finished:
-                await self._pump()
-                self._ready.clear()
-        finally:
-            self._reading = False
+        async for _ in self:
+            pass
         return self._call.completion
 
     async def close(self) -> None:
@@ -94,10 +112,10 @@ class AsyncStream(StreamBase):
             with contextlib.suppress(RuntimeError):  # closed just now
                 self._loop.call_soon_threadsafe(self._leave)
 
-    def _leave(self) -> None:
+    def _leave(self, error: BaseException | None = None) -> None:
         self.cancel()
         self._left()
-        self._release()
+        self._release(error)
 
     def _strand(self) -> None:
         """Its loop is closed, nothing of it can be used any more: lets go of the channel, which ends it."""
@@ -156,35 +174,6 @@ class AsyncStream(StreamBase):
 
     # The work.
 
-    async def _pump(self) -> Event | None:
-        """Waits for one message and turns it into events; or opens, retries or ends the request.
-
-        Returns an event, or None if events are ready, or there are none.
-        """
-        try:
-            if self._call.over:
-                await self._drain()
-                return None
-            rpc = self._rpc or await self._open()
-            due = self._call.clock.wait(time.monotonic())
-            if due < self._timer_at:
-                self._watch(due)
-            try:
-                message = await rpc.__anext__()
-            except StopAsyncIteration:
-                message = None
-            return self._take(message)
-        except asyncio.CancelledError as exc:
-            if not self._cancelled and self._verdict is None:  # the reading task itself was cancelled
-                self.cancel()
-                self._left()
-                self._release(exc)
-                raise
-            await self._recover(exc)
-        except Exception as exc:
-            await self._recover(exc)
-        return None
-
     async def _open(self) -> AsyncRpc:
         call, client = self._call, self._client
         self._check_wanted()
@@ -196,6 +185,7 @@ class AsyncStream(StreamBase):
             await asyncio.to_thread(client._core.codec, model, call.task)
         sending = call.begin(model, client._core.codec(model, call.task), time.monotonic())
         for method, message in sending.before:
+            self._sent = message
             await transport.call(method, message, sending.timeout_s, sending.metadata).__anext__()
         self._check_wanted()
         self._sent = sending.message

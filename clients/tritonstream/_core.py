@@ -26,6 +26,20 @@ from .options import Degrade, Folder, Keepalive, Retry, Timeouts, Tls
 DEFAULT_URL = "127.0.0.1:8001"
 
 
+class _Forks:
+    """How many forks lie between the process that imported this and the one that runs."""
+
+    count = 0
+
+
+def _count_fork() -> None:
+    _Forks.count += 1
+
+
+if hasattr(os, "register_at_fork"):  # instead of a system call for every token
+    os.register_at_fork(after_in_child=_count_fork)
+
+
 class Core:
     """State of a client without its channels.
 
@@ -80,7 +94,7 @@ class Core:
         self.regions = Regions()
         self._tokenizer = tokenizer
         self._codecs: dict[str, Codec] = {}
-        self._pid = os.getpid()
+        self._pid, self._forks = os.getpid(), _Forks.count
         self.closed = False
 
     def check_usable(self) -> None:
@@ -103,7 +117,7 @@ class Core:
 
     @property
     def forked(self) -> bool:
-        return self._pid != os.getpid()
+        return self._forks != _Forks.count
 
     def call(self, model: str, task: Task) -> Call:
         """Makes the call of one task."""

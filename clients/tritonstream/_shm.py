@@ -157,6 +157,13 @@ def _unregister(names: list[str]) -> list[tuple[str, Message]]:
     return [(method.name, method.request(name=name)) for name in names]
 
 
+def registers(message: Message) -> bool:
+    """Whether a message makes a region known to a server."""
+    from ._proto import METHODS
+
+    return isinstance(message, METHODS["SystemSharedMemoryRegister"].request)
+
+
 def is_local(address: str) -> bool:
     """Whether an address is of this machine, as far as it says."""
     host = address.rpartition(":")[0].strip("[]")

@@ -22,6 +22,8 @@ _CODED_SINCE: Final = (2, 68)
 _FRONT_CODE: Final = re.compile(r" \[([A-Z_]+)\]$")
 _GRPC_CODE: Final = {"INVALID_ARG": "INVALID_ARGUMENT"}
 
+_LOST: Final = "the connection was lost: "
+
 _SERVER: Final[dict[str, type[errors.ServerError]]] = {
     "NOT_FOUND": errors.ModelNotFound,
     "INVALID_ARGUMENT": errors.InvalidRequest,
@@ -53,7 +55,7 @@ def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0
     if code == "UNAVAILABLE":
         if not connected:
             return errors.ConnectError(f"no connection: {details}")
-        return errors.ConnectionLost(f"the connection was lost: {details}")
+        return errors.ConnectionLost(_LOST + details)
     if code == "RESOURCE_EXHAUSTED" and sent_bytes > _LIMIT_BYTES:
         hint = f"the request has {sent_bytes} bytes; raise the receiver's limit or send encoded bytes"
         return errors.MessageTooLarge(f"{details} ({hint})", code=code)
@@ -86,7 +88,12 @@ def is_open(error: errors.TritonStreamError) -> bool:
 
 
 def settle(
-    error: errors.TritonStreamError, *, model_ready: bool | None, server_version: Sequence[int], heard: bool
+    error: errors.TritonStreamError,
+    *,
+    model_ready: bool | None,
+    server_version: Sequence[int],
+    heard: bool,
+    registering: bool = False,
 ) -> errors.TritonStreamError:
     """Says what an open error means.
 
@@ -95,12 +102,21 @@ def settle(
         model_ready: what the server says of the model now; None if it does not answer.
         server_version: of Triton; empty if unknown.
         heard: whether the request had got any response.
+        registering: whether it was the call that makes shared memory known to the server.
     """
     if model_ready is None:
         return error
-    if isinstance(error, errors.ConnectionLost):  # the server is there, so the status was its own
+    if registering:
+        why = error.message.removeprefix(_LOST)
+        return errors.UnsupportedError(
+            f"this server takes no inputs through shared memory ({why}): leave out shared_memory=True, or "
+            "let its operator allow it"
+        )
+    if isinstance(error, errors.ConnectionLost):
+        if model_ready and heard:  # a server that answers has no reason to break off: something between did
+            return error
         kind = errors.Unavailable if model_ready else errors.ModelNotReady
-        return kind(error.message.removeprefix("the connection was lost: "), code="UNAVAILABLE")
+        return kind(error.message.removeprefix(_LOST), code="UNAVAILABLE")
     if not model_ready:
         return errors.ModelNotReady(error.message)
     if not heard and gives_codes(server_version):  # a text without a code: turned away at the door

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import errors
 from ._call import Call
+from ._shm import registers
 from ._status import is_open, parse_version, settle
 from .events import Completion, Event, Origin
 from .models import ModelDescription
@@ -179,6 +180,7 @@ class StreamBase:
             model_ready=None if ready is None else bool(ready.ready),
             server_version=() if metadata is None else parse_version(metadata.version),
             heard=reader is not None and reader.heard,
+            registering=registers(self._sent),
         )
 
     def _fail(self, error: errors.TritonStreamError, exc: BaseException) -> float:

@@ -144,6 +144,7 @@ class Stream(StreamBase):
         model = client._core.route(client._describe(call.model, transport, call), call.task)
         sending = call.begin(model, client._core.codec(model, call.task), time.monotonic())
         for method, message in sending.before:
+            self._sent = message
             next(transport.call(method, message, sending.timeout_s, sending.metadata))
         self._check_wanted()
         self._sent = sending.message

@@ -314,13 +314,16 @@ def test_statuses_become_types(code: str, connected: bool, kind: type[Exception]
 
 def test_open_errors_are_settled_by_what_the_server_says() -> None:
     def settled(
-        error: errors.TritonStreamError, ready: bool | None, version: str = "2.68.0", heard: bool = False
+        error: errors.TritonStreamError, ready: bool | None, version: str = "2.68.0", **how: bool
     ) -> type:
-        return type(settle(error, model_ready=ready, server_version=parse_version(version), heard=heard))
+        told = {"heard": False, **how}
+        return type(settle(error, model_ready=ready, server_version=parse_version(version), **told))
 
     lost, told = errors.ConnectionLost("x"), errors.ServerError("x")
     assert settled(lost, None) is errors.ConnectionLost
     assert settled(lost, True) is errors.Unavailable
+    assert settled(lost, True, heard=True) is errors.ConnectionLost  # an answer that broke off
+    assert settled(lost, True, registering=True) is errors.UnsupportedError
     assert settled(lost, False) is errors.ModelNotReady
     assert settled(told, False) is errors.ModelNotReady
     assert settled(told, True) is errors.InvalidRequest

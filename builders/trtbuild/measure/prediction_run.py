@@ -18,12 +18,18 @@ from typing import Any
 from trtbuild.measure.calibration import calibration_load, others_cores
 from trtbuild.measure.load.flags import parse_traffic
 from trtbuild.measure.load.spec import Closed, Flow, LoadSpec, Poisson
+from trtbuild.measure.predicted import offered_by
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
+from trtbuild.plan.latency.forecast import System, predicted
 from trtbuild.plan.model import Plan
+from trtbuild.simulate import deployment_of_run
 
 REPEATS = 2
+WANTED = 90  # requests of a run: a P95 takes 72
+LEAST_S, WARMUP_S = 20.0, 4.0
+BUSY = 0.5
 # Lengths that differ, as users' do: equal ones end and begin in step, in rounds that no run repeats.
 TRAFFIC = ("30/13", "45/24", "70/37", "110/18", "400/11")
 ALLOWED = 0.15
@@ -61,38 +67,46 @@ class Verdict:
 
 
 def loads(
-    model: str, *, users: Sequence[int], rate: float, traffic: Sequence[str], seed: int
+    system: System, model: str, *, users: Sequence[int], rate: float | None, traffic: Sequence[str], seed: int
 ) -> dict[str, LoadSpec]:
-    """The loads to predict, by name: long enough for a P95: 72 requests."""
+    """The loads to predict, by name: as long as a P95 needs requests.
+
+    Args:
+        rate: of the open loop, 1/s; None: `BUSY` of the requests that the most users are predicted to get
+            answered.
+    """
     mixed = tuple(parse_traffic(item) for item in traffic)
-    found = {}
+
+    def load(shape: Closed | Poisson, length_s: float = LEAST_S) -> LoadSpec:
+        flow = Flow(model=model, shape=shape, traffic=mixed)
+        return LoadSpec(flows=(flow,), duration_s=WARMUP_S + length_s, warmup_s=WARMUP_S, seed=seed)
+
+    found, answered_per_s = {}, 1.0
     for count in users:
-        flow = Flow(model=model, shape=Closed(users=count), traffic=mixed)
-        length_s = 38.0 if count < 4 else 20.0
-        found[f"{count} users"] = LoadSpec(flows=(flow,), duration_s=length_s, warmup_s=3.0, seed=seed)
-    flow = Flow(model=model, shape=Poisson(rate_per_s=rate), traffic=mixed)
-    found[f"{rate:g} a second"] = LoadSpec(flows=(flow,), duration_s=40.0, warmup_s=4.0, seed=seed)
+        answered_per_s = predicted(
+            system, *offered_by(load(Closed(users=count), 10 * LEAST_S))
+        ).requests_per_s
+        length_s = max(LEAST_S, WANTED / answered_per_s)
+        found[f"{count} users"] = load(Closed(users=count), length_s)
+    rate = float(f"{BUSY * answered_per_s:.2g}") if rate is None else rate
+    found[f"{rate:g} a second"] = load(Poisson(rate_per_s=rate), max(LEAST_S, WANTED / rate))
     return found
 
 
 def figures_of(record: Record) -> dict[str, float]:
-    """What a run says of each figure."""
+    """What a run says of each figure for which it has requests enough."""
     group = record.metrics["all"]
-    return {
-        "TTFT P50 ms": 1e3 * group["ttft_s"]["p50"]["value"],
-        "TTFT P95 ms": 1e3 * group["ttft_s"]["p95"]["value"],
-        "TPOT P50 ms": 1e3 * group["tpot_s"]["p50"]["value"],
-        "tokens/s": group["tokens_out_per_s"]["value"],
+    values = {
+        "TTFT P50 ms": (1e3, group["ttft_s"]["p50"]),
+        "TTFT P95 ms": (1e3, group["ttft_s"]["p95"]),
+        "TPOT P50 ms": (1e3, group["tpot_s"]["p50"]),
+        "tokens/s": (1.0, group["tokens_out_per_s"]),
     }
+    return {name: unit * one["value"] for name, (unit, one) in values.items() if one["value"] is not None}
 
 
-def predict(record: Record, asked: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
-    """Each figure of each load, from the calibration run alone."""
-    from trtbuild.measure.predicted import offered_by
-    from trtbuild.plan.latency.forecast import predicted
-    from trtbuild.simulate import deployment_of_run
-
-    system = deployment_of_run(record).system
+def predict(system: System, asked: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
+    """Each figure of each load."""
     found = {}
     for name, load in asked.items():
         row = predicted(system, *offered_by(load))
@@ -106,12 +120,13 @@ def predict(record: Record, asked: dict[str, LoadSpec]) -> dict[str, dict[str, f
 
 
 def verdicts(predictions: dict[str, dict[str, float]], runs: dict[str, list[Record]]) -> list[Verdict]:
-    """Every figure of every load that was measured."""
+    """Every figure of every load that was measured, in runs that have requests enough for it."""
+    measured = {load: [figures_of(record) for record in found] for load, found in runs.items()}
     return [
-        Verdict(load, figure, value, tuple(figures_of(record)[figure] for record in runs[load]))
+        Verdict(load, figure, value, values)
         for load, figures in predictions.items()
-        if runs.get(load)
         for figure, value in figures.items()
+        if (values := tuple(one[figure] for one in measured.get(load, ()) if figure in one))
     ]
 
 
@@ -176,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("repository", type=Path, help="a repository of the target local with one model")
     parser.add_argument("folder", type=Path, help="keeps what was done")
     parser.add_argument("--users", default="1,8,16,32")
-    parser.add_argument("--rate", type=float, default=3.0, help="requests a second of the open loop")
+    parser.add_argument("--rate", type=float, help="requests a second of the open loop")
     parser.add_argument("--traffic", action="append", help="as of trtbuild bench; default: five lengths")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=30.0, help="of this call")
@@ -190,14 +205,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         first = [(_CALIBRATION, calibration_load(model))]
         if not _measure(asked.repository, store, first, until):
             return _more("the calibration")
+    system = deployment_of_run(_runs(store, _CALIBRATION)[-1]).system
     wanted = loads(
+        system,
         model,
         users=[int(word) for word in asked.users.split(",")],
         rate=asked.rate,
         traffic=asked.traffic or TRAFFIC,
         seed=asked.seed,
     )
-    predictions = _predictions(asked.folder / "predictions.json", store, wanted)
+    predictions = _predictions(asked.folder / "predictions.json", system, wanted)
     queue = [
         (name, load)
         for turn in range(REPEATS)
@@ -212,12 +229,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(row.kept for row in rows) else 1
 
 
-def _predictions(path: Path, store: Store, wanted: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
+def _predictions(path: Path, system: System, wanted: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
     """Made before the loads are measured, and kept: what is there is not made again."""
     kept: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     missing = {name: load for name, load in wanted.items() if name not in kept}
     if missing:
-        kept |= predict(_runs(store, _CALIBRATION)[-1], missing)
+        kept |= predict(system, missing)
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     return {name: kept[name] for name in wanted}
 

@@ -140,13 +140,22 @@ class Outcome:
         begin, end = float(arrived[counted].min()), float(np.nanmax(arrived))
         if load.end_s is not None:
             begin, end = load.warm_up_s, load.end_s
+        if end <= begin or not np.any((ended >= begin) & (ended <= end)):
+            begin, end = float(np.nanmin(arrived)), float(np.nanmax(ended))
         inside = (ended >= begin) & (ended <= end)
-        span = end - begin
-        if span <= 0 or not inside.any():
-            inside, span = sent, float(np.nanmax(ended) - np.nanmin(arrived))
-        self.requests_per_s = float(inside.sum()) / span
-        self.tokens_out_per_s = float(osl[inside].sum()) / span
-        self.tokens_in_per_s = float(isl[inside].sum()) / span
+        read = (first >= begin) & (first <= end)
+        made = _made_by(end, first, ended, osl) - _made_by(begin, first, ended, osl)
+        self.requests_per_s = float(inside.sum()) / (end - begin)
+        self.tokens_out_per_s = float(made[sent].sum()) / (end - begin)
+        self.tokens_in_per_s = float(isl[read].sum()) / (end - begin)
+
+
+def _made_by(
+    at_s: float, first_s: NDArray[np.float64], ended_s: NDArray[np.float64], osl: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Tokens of each request until a time: from the first to the last they come evenly."""
+    share = np.clip((at_s - first_s) / np.maximum(ended_s - first_s, 1e-9), 0.0, 1.0)
+    return np.where(at_s < first_s, 0.0, 1.0 + share * (osl - 1))
 
 
 def _columns(trace: Trace) -> list[NDArray[np.float64]]:
