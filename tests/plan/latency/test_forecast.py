@@ -9,7 +9,7 @@ import pytest
 
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.gpus import find_gpu
-from trtbuild.catalog.latency import Spread, latency_constants
+from trtbuild.catalog.latency import Flow, Spread, latency_constants
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import PlanError
 from trtbuild.plan.architecture import from_record
@@ -22,9 +22,9 @@ from trtbuild.plan.latency.budget import (
     replicas_for,
 )
 from trtbuild.plan.latency.cost import StepCost
-from trtbuild.plan.latency.forecast import System, forecast
-from trtbuild.plan.latency.load import Lengths
-from trtbuild.plan.latency.mix import Level, Mix
+from trtbuild.plan.latency.forecast import System, forecast, predicted
+from trtbuild.plan.latency.load import ClosedLoop, Lengths, Requests, Traffic
+from trtbuild.plan.latency.mix import Level, Mix, Offered
 from trtbuild.plan.latency.rates import device_rates
 from trtbuild.plan.latency.replica import Limits
 from trtbuild.plan.latency.sharing import SharedClock, shared_clock
@@ -155,3 +155,24 @@ def test_replicas_for_a_rate() -> None:
 def test_cost_of_a_million_tokens() -> None:
     # 2 GPUs at 3.60 an hour are 0.002 a second, in which 1,000 tokens are made
     assert cost_per_million(price_per_gpu_hour=3.6, gpus=2, tokens_per_s=1000) == pytest.approx(2.0)
+
+
+def test_tokens_of_answers_that_are_not_over_count_too() -> None:
+    """An answer longer than the run: its rate is one token a step, not none."""
+    requests = Requests(isl=[100] * 4, osl=[4000] * 4)
+    load = Offered(Traffic(requests, ClosedLoop(1, 0.0, 8.0)), warm_up_s=0.0, end_s=8.0)
+    found = predicted(SYSTEM, load, Level(users=1))
+    step_s = SYSTEM.cost.base_s(1.0, 1.0) + 1000 * SYSTEM.cost.kv_token_s
+    assert found.tokens_out_per_s.value == pytest.approx(1 / step_s, rel=0.05)
+
+
+def test_a_window_in_which_no_request_begins_is_told() -> None:
+    load = Offered(Traffic(Requests(isl=[9], osl=[4000]), ClosedLoop(1, 0.0, 8.0)), warm_up_s=2.0, end_s=8.0)
+    with pytest.raises(PlanError, match="no request begins between 2 and 8 s"):
+        predicted(SYSTEM, load, Level(users=1))
+
+
+def test_steps_of_a_release_take_as_many_times_as_long_as_those_before() -> None:
+    flow = Flow(step_s=1.0, sequence_s=0.0, request_s=0.0, releases={"1.0": 0.9, "1.2": 0.8})
+    versions = ("0.21.0", "1.0.0rc3", "1.1/1.2", "1.2.1", "2.0", "not stated", None)
+    assert [flow.slowness(version) for version in versions] == [1.0, 0.9, 0.9, 0.8, 0.8, 1.0, 1.0]

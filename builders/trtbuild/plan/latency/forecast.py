@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trtbuild.catalog.latency import Spread
+from trtbuild.errors import PlanError
 from trtbuild.plan.latency.cost import StepCost
 from trtbuild.plan.latency.fleet import simulate
 from trtbuild.plan.latency.load import ClosedLoop, OpenLoop, Traffic
@@ -75,7 +76,11 @@ def forecast(system: System, mix: Mix, level: Level, *, requests: int, seed: int
 
 
 def predicted(system: System, load: Offered, level: Level) -> Forecast:
-    """As `forecast`, of a load that is given request by request; ``level`` names it."""
+    """As `forecast`, of a load that is given request by request; ``level`` names it.
+
+    Raises:
+        PlanError: as `forecast`; and where no request begins in the load's window.
+    """
     middle = Outcome(system, load)
     steps = system.spreads.get("tpot")
     factors = () if steps is None else (steps.p10, steps.p90)
@@ -129,6 +134,12 @@ class Outcome:
             counted = sent & (np.arange(len(requests)) >= load.warm_up)
         else:
             counted = (arrived >= load.warm_up_s) & (arrived < load.end_s)
+        if not counted.any():
+            end_s = load.end_s or self.own_span_s
+            raise PlanError(
+                f"no request begins between {load.warm_up_s:g} and {end_s:g} s: percentiles of nothing",
+                "a longer duration, or a shorter warm-up",
+            )
         chance = np.random.default_rng(load.seed + 3)
         scattered = chance.choice(system.scatter, int(counted.sum()))
         self.ttft_s = ((first - arrived)[counted] + outside_s) * scattered
