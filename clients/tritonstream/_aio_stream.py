@@ -129,9 +129,10 @@ class AsyncStream(StreamBase):
             UsageError: somebody reads.
         """
         self._client._core.check_process()
+        loop = asyncio.get_running_loop()
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        elif not self._at_home() and not self._finished:
+            self._loop = loop
+        elif self._loop is not loop and not self._finished:
             how = "is closed" if self._loop.is_closed() else "is another than the running one"
             raise errors.ClosedError(f"this stream belongs to an event loop that {how}: {self._loop!r}")
         if self._reading:

@@ -29,21 +29,31 @@ class Answer:
         feed: bytes → the text that they complete.
     """
 
-    __slots__ = ("_decode", "_matcher", "feed", "index", "reason", "stopped", "tokens")
+    __slots__ = ("_decode", "_decoder", "_matcher", "feed", "index", "reason", "stopped", "tokens")
 
     def __init__(self, index: int, stops: Sequence[str] = ()) -> None:
         self.index = index
         self.reason: FinishReason | None = None
         self.tokens = 0
         self.stopped = False
-        self._decode: Callable[..., str] = _utf8("replace").decode
+        self._decoder = _utf8("replace")
+        self._decode: Callable[..., str] = self._decoder.decode
         self._matcher = _matcher(stops)
-        self.feed: Callable[[bytes], str] = self._decode if self._matcher is None else self._match
+        self.feed: Callable[[bytes], str] = self._whole if self._matcher is None else self._match
 
     def flush(self) -> str:
         """Ends the answer: what was held comes out."""
         rest = self._decode(b"", True)
         return rest if self._matcher is None else self._feed_matcher(rest) + self._matcher.flush()
+
+    def _whole(self, data: bytes) -> str:
+        """As ``_decode``, in half the time where the bytes are whole characters and none is held."""
+        if self._decoder.buffer:
+            return self._decode(data)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return self._decode(data)
 
     def _match(self, data: bytes) -> str:
         return self._feed_matcher(self._decode(data))

@@ -109,7 +109,7 @@ class Core:
         """Raises:
         ClosedError: in a forked child, where the parent's connections must not be touched.
         """
-        if self.forked:
+        if self._forks != _Forks.count:
             raise errors.ClosedError(
                 f"this client was made in process {self._pid}; gRPC's connections do not survive a fork: "
                 "make a client in the child"

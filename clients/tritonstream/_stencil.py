@@ -12,15 +12,17 @@ from ._tensors import LENGTH
 
 _INFER_RESPONSE = 0x12  # field 2 of ModelStreamInferResponse, length-delimited
 _RAW_OUTPUT_CONTENTS = 0x32  # field 6 of ModelInferResponse, length-delimited
+_MOST_STARTS = 64
 
 
 class TextStencil:
     """Learns from messages that were parsed, and matches those that were not."""
 
-    __slots__ = ("_head",)
+    __slots__ = ("_head", "_starts")
 
     def __init__(self) -> None:
         self._head: bytes | None = None
+        self._starts: dict[int, bytes] = {}  # length of a message → all that comes before its text
 
     def learn(self, data: bytes, raw: bytes) -> None:
         """Takes a message that holds one output, whose bytes are ``raw``, and nothing after it."""
@@ -28,9 +30,16 @@ class TextStencil:
         start = _after_varint(data, 1)
         if data[:1] == bytes((_INFER_RESPONSE,)) and data.endswith(tail):
             self._head = data[start : len(data) - len(tail)]
+            self._starts.clear()
 
     def match(self, data: bytes) -> bytes | None:
         """The text of a message that is like the one learned from, if it is."""
+        start = self._starts.get(len(data))
+        if start is not None and data.startswith(start):  # as long, so the lengths in it are the same too
+            return data[len(start) :]
+        return self._match_new(data)
+
+    def _match_new(self, data: bytes) -> bytes | None:
         head = self._head
         if head is None or len(data) < len(head) + 8 or data[0] != _INFER_RESPONSE:
             return None
@@ -48,6 +57,8 @@ class TextStencil:
             at += 1
         if at + size != end or LENGTH.unpack_from(data, at)[0] + 4 != size:
             return None
+        if len(self._starts) < _MOST_STARTS:
+            self._starts[end] = data[: at + 4]
         return data[at + 4 :]
 
 
