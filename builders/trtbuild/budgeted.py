@@ -59,7 +59,7 @@ def _limited(llm: LlmSpec, row: LlmPlan, plan: Plan) -> tuple[LlmSpec, str]:
     assert llm.ttft_ms is not None
     system = gpu_system(
         row, architecture=resolve(llm).architecture, gpu=gpu, target=plan.target,
-        trtllm_version=plan.trtllm_version, constants=latency_constants(),
+        constants=latency_constants(),
     )  # fmt: skip
     isl, osl = llm.usual_input_tokens, llm.usual_output_tokens
     isl, osl = min(isl, row.max_input_tokens), min(osl, row.max_output_tokens)

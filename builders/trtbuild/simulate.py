@@ -130,7 +130,6 @@ def deployment(
         architecture=resolve(prepared.spec.models[0]).architecture,
         gpu=gpu,
         target=plan.target,
-        trtllm_version=plan.trtllm_version,
         constants=constants,
         policy=Policy(policy),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Literal
 
@@ -42,24 +41,6 @@ class Flow(_Frozen):
     step_s: float
     sequence_s: float  # for each sequence of a step
     request_s: float  # outside of any step, before a first token
-    # From a TensorRT-LLM release on, oldest first: the time of a step over that of releases before the first.
-    releases: dict[str, float] = {}
-
-    def release(self, version: str | None) -> str | None:
-        """The key in ``releases`` of a version such as ``1.1.0rc2``; None if it is older, or not known."""
-        asked = _major_minor(version or "")
-        found = [release for release in self.releases if asked and _major_minor(release) <= asked]
-        return found[-1] if found else None
-
-    def slowness(self, version: str | None) -> float:
-        """The factor of a version's steps."""
-        release = self.release(version)
-        return 1.0 if release is None else self.releases[release]
-
-
-def _major_minor(version: str) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else ()
 
 
 class Spread(_Frozen):

@@ -9,7 +9,7 @@ import pytest
 
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.gpus import find_gpu
-from trtbuild.catalog.latency import Flow, Spread, latency_constants
+from trtbuild.catalog.latency import Spread, latency_constants
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import PlanError
 from trtbuild.plan.architecture import from_record
@@ -170,9 +170,3 @@ def test_a_window_in_which_no_request_begins_is_told() -> None:
     load = Offered(Traffic(Requests(isl=[9], osl=[4000]), ClosedLoop(1, 0.0, 8.0)), warm_up_s=2.0, end_s=8.0)
     with pytest.raises(PlanError, match="no request begins between 2 and 8 s"):
         predicted(SYSTEM, load, Level(users=1))
-
-
-def test_steps_of_a_release_take_as_many_times_as_long_as_those_before() -> None:
-    flow = Flow(step_s=1.0, sequence_s=0.0, request_s=0.0, releases={"1.0": 0.9, "1.2": 0.8})
-    versions = ("0.21.0", "1.0.0rc3", "1.1/1.2", "1.2.1", "2.0", "not stated", None)
-    assert [flow.slowness(version) for version in versions] == [1.0, 0.9, 0.9, 0.8, 0.8, 1.0, 1.0]

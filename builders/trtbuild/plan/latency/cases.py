@@ -61,9 +61,14 @@ class Case:
 
     def cost(self, constants: LatencyConstants) -> StepCost:
         """Step times with some constants."""
-        flow = self.record.flow or "pytorch"
-        rates = device_rates(gpu=self.gpu, fmt=self.fmt, tp=self.work.tp, flow=flow, constants=constants)
-        return StepCost(self.work, rates).scaled(constants.flows[flow].slowness(self.record.version))
+        rates = device_rates(
+            gpu=self.gpu,
+            fmt=self.fmt,
+            tp=self.work.tp,
+            flow=self.record.flow or "pytorch",
+            constants=constants,
+        )
+        return StepCost(self.work, rates)
 
     def simulate(self, constants: LatencyConstants) -> Trace:
         """The runs of this load, with their log."""

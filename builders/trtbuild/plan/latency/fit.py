@@ -60,7 +60,6 @@ GUESSES: dict[Place, Guess] = {
     ("step_s",): Guess(1e-3, 1.0),
     ("sequence_s",): Guess(5e-6, 1.0),
     ("request_s",): Guess(3e-3, 1.0),
-    **{("releases", release): Guess(1.0, 0.15, 0.5, 2.0) for release in ("1.0", "1.1")},
 }
 
 
@@ -191,9 +190,7 @@ def _touches(path: Place, case: Case, constants: LatencyConstants) -> bool:
     if path[0] == "links":
         return case.work.tp > 1
     if path[0] == "flows":
-        if path[1] != case.record.flow:
-            return False
-        return path[2] != "releases" or path[3] == constants.flows[path[1]].release(case.record.version)
+        return path[1] == case.record.flow
     return path[0] != "experts" or case.work.expert_bytes > 0
 
 

@@ -95,11 +95,15 @@ def fitted(records: Sequence[SpeedRecord], start: LatencyConstants) -> LatencyCo
     return constants.model_copy(update={"spreads": spreads(judged, constants)})
 
 
-def cross_validated(records: Sequence[SpeedRecord], start: LatencyConstants, parts: int) -> list[Errors]:
-    """Errors of each part of the groups with constants from all the others."""
+def cross_validated(
+    records: Sequence[SpeedRecord], start: LatencyConstants, parts: int, only: int | None = None
+) -> list[Errors]:
+    """Errors of each part of the groups, or ``only`` of one (from 1), with constants from all the others."""
     found: list[tuple[SpeedRecord, float]] = []
     divided = folds(records, parts)
     for number, part in enumerate(divided):
+        if only not in (None, number + 1):
+            continue
         rest = [record for other in divided[:number] + divided[number + 1 :] for record in other]
         constants = fit(cases_of(rest)[0], start)
         found += errors(cases_of(part)[0], constants)

@@ -37,7 +37,6 @@ def gpu_system(
     architecture: Architecture,
     gpu: Gpu,
     target: Target,
-    trtllm_version: str | None,
     constants: LatencyConstants,
     policy: Policy = Policy.NO_EVICT,
 ) -> System:
@@ -51,9 +50,8 @@ def gpu_system(
         architecture=architecture, fmt=fmt, kv_bits=8 if llm.kv_dtype in ("int8", "fp8") else 16, tp=llm.tp
     )
     rates = device_rates(gpu=gpu, fmt=fmt, tp=llm.tp, flow=_FLOWS[target], constants=constants)
-    slowness = constants.flows[_FLOWS[target]].slowness(trtllm_version)
     return System(
-        cost=StepCost(work, rates).scaled(llm.instances * slowness),
+        cost=StepCost(work, rates).scaled(float(llm.instances)),
         limits=limits_of(llm, policy),
         replicas=llm.instances,
         gpus_per_replica=llm.tp / llm.instances,
