@@ -120,12 +120,21 @@ class Call:
             endpoint=self.endpoint.address,
         )
         self.reader = built.reader
+        if model.kind is ModelKind.FRONT:
+            self._label(built.message)
         self.clock.attempt(whole=built.whole or not self._stream)
         self._update_info()
         method = "ModelStreamInfer" if self._stream else "ModelInfer"
         coded = self._stream and gives_codes(model.server_version)
         metadata = (*self.metadata, _CODED) if coded else self.metadata
         return Sending(method, built.message, remaining, metadata, built.before)
+
+    def _label(self, message: Message) -> None:
+        """Tells a front where its metrics count this attempt."""
+        if self.settings.traffic_class is not None:
+            message.parameters["traffic_class"].string_param = self.settings.traffic_class
+        if self._step:
+            message.parameters["degrade_step"].int64_param = self._step
 
     @property
     def stop_engine(self) -> str | None:

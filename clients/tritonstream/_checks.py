@@ -17,6 +17,7 @@ UINT64_MAX: Final = 2**64 - 1
 FLOAT32_MAX: Final = 3.4e38
 LONGEST_S: Final = 1e9  # 31 years; gRPC's own clock overflows not far above
 _NAME_CHARS: Final = 1024
+_LABEL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")  # as the front takes it
 _HEADER_KEY: Final = re.compile(r"[0-9a-z_.-]+\Z")  # gRPC: "PROTOCOL-HTTP2.md", Custom-Metadata
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*\Z")
 
@@ -79,6 +80,12 @@ def name_of(name: str, value: Any) -> None:
         raise UsageError(f"{name} has {len(value)} characters; at most {_NAME_CHARS} are taken")
     if not value.isprintable():
         raise _refused(name, value, "printable: no NUL, line end or other control character")
+
+
+def label(name: str, value: Any) -> None:
+    """A name by which metrics are told apart."""
+    if not isinstance(value, str) or _LABEL.fullmatch(value) is None:
+        raise _refused(name, value, "1 to 64 of the ASCII letters, digits, '_', '.', ':', '/' and '-'")
 
 
 def texts(name: str, value: Any) -> None:

@@ -55,6 +55,7 @@ class Core:
         timeouts: Timeouts | None = None,
         retry: Retry | None = None,
         degrade: Sequence[Degrade] = (),
+        traffic_class: str | None = None,
         keepalive: Keepalive | None = Keepalive(),  # noqa: B008  (frozen)
         tls: Tls | bool | None = None,
         headers: Mapping[str, str] | None = None,
@@ -79,7 +80,13 @@ class Core:
             if folder is not None:
                 _checks.folder("tokenizer", folder)
         self.pool = Pool(list(endpoints) if endpoints is not None else [DEFAULT_URL if url is None else url])
-        settings = {"timeouts": timeouts, "retry": retry, "degrade": degrade, "headers": headers}
+        settings = {
+            "timeouts": timeouts,
+            "retry": retry,
+            "degrade": degrade,
+            "traffic_class": traffic_class,
+            "headers": headers,
+        }
         self.settings = Settings(hooks=with_tracing(hooks, tracing)).with_overrides(
             {name: value for name, value in settings.items() if value is not None}
         )

@@ -99,6 +99,7 @@ class GenerateParams(TypedDict, total=False):
     deadline_s: float | None  # shorthand for timeouts.total_s
     retry: Retry
     degrade: Sequence[Degrade]
+    traffic_class: str  # under which the server's metrics count it; see ClientOptions
     headers: Mapping[str, str]
 
 
@@ -115,7 +116,9 @@ class InferParams(TypedDict, total=False):
     headers: Mapping[str, str]
 
 
-CARRIAGE: Final = frozenset({"request_id", "timeouts", "deadline_s", "retry", "degrade", "headers"})
+CARRIAGE: Final = frozenset(
+    {"request_id", "timeouts", "deadline_s", "retry", "degrade", "traffic_class", "headers"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,7 @@ _KINDS: Final[dict[str, _checks.Check]] = {
     "outputs": _checks.names,
     "shared_memory": _checks.flag,
     "request_id": _checks.name_of,
+    "traffic_class": _checks.label,
     "headers": _checks.headers,
     "deadline_s": _checks.seconds,
 }

@@ -20,6 +20,7 @@ class Settings:
     timeouts: Timeouts = field(default_factory=Timeouts)
     retry: Retry = field(default_factory=Retry)
     degrade: Sequence[Degrade] = ()
+    traffic_class: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     hooks: tuple[Hooks, ...] = ()
 
@@ -37,6 +38,9 @@ class Settings:
         if "degrade" in params:
             _steps("degrade", params["degrade"])
             changes["degrade"] = tuple(params["degrade"])
+        if params.get("traffic_class") is not None:
+            _checks.label("traffic_class", params["traffic_class"])
+            changes["traffic_class"] = params["traffic_class"]
         if "headers" in params:
             _checks.headers("headers", params["headers"])
             changes["headers"] = {**self.headers, **params["headers"]}

@@ -105,7 +105,8 @@ class Degrade:
     """One step to fall back to when what was asked before it failed without a single token.
 
     Steps add up: a step that only shortens runs on the model of the step before. ``refuse`` ends the chain
-    with ``Refused``; without it, the last failure is raised.
+    with ``Refused``; without it, the last failure is raised. trtbuild's front counts what comes from a step
+    (``trtbuild_degraded_requests_total``); of what ends at ``refuse`` no server hears.
     """
 
     model: str | None = None
@@ -144,12 +145,18 @@ Folder = Union[str, "os.PathLike[str]"]
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of a client. A call's own ``timeouts``, ``retry``, ``degrade`` and ``headers`` win."""
+    """Options of a client. A call's own ``timeouts``, ``retry``, ``degrade``, ``headers`` and class win.
+
+    ``traffic_class`` ("interactive", "offline", …) is the label ``class`` under which the metrics of
+    trtbuild's front count a request; it changes nothing of how that is served. Other models have no such
+    metrics and are not told.
+    """
 
     endpoints: Sequence[str]  # several servers with the same models, instead of url
     timeouts: Timeouts
     retry: Retry
     degrade: Sequence[Degrade]
+    traffic_class: str | None
     keepalive: Keepalive | None  # pings while a stream is open; None for none
     tls: Tls | bool | None  # True: the system's roots
     headers: Mapping[str, str]  # metadata of every request

@@ -33,6 +33,15 @@ def _answer(
     return made
 
 
+def test_an_answer_counts_in_its_class_and_step() -> None:
+    made = _answer(limit=3, traffic_class="interactive", degrade_step=2)
+    _run(made, [5, 6, 7], [1])
+    totals = made.totals
+    assert (totals.input_tokens, totals.output_tokens, totals.ended_count) == (1, 3, 1)
+    assert (dict(totals.reasons), dict(totals.steps)) == ({"length": 1}, {"2": 1})
+    assert (sum(totals.ttft.counts), sum(totals.itl.counts)) == (1, 2)
+
+
 def _run(
     made: Any, ids: list[int], cuts: list[int], *, final: bool = True
 ) -> tuple[str, list[int], list[Any]]:

@@ -16,6 +16,7 @@ import pytest
 from tests.support.front_client import USUAL, FrontClient, ask, read, request
 from tests.support.real_tokenizers import tokenizer, tokenizer_spec
 
+from tritonstream import Client, Degrade, Retry
 from trtbuild.measure.instant_repository import write_instant_repository
 from trtbuild.serve.server import Server, start
 
@@ -247,7 +248,7 @@ def test_a_client_that_leaves_ends_the_engines_work(running: Running, before_fir
                 await asyncio.sleep(0.2)
             call.cancel()
 
-    ended = 'trtbuild_requests_total{model="paced",reason="cancelled"}'
+    ended = 'trtbuild_requests_total{model="paced",class="default",reason="cancelled"}'
     before = _value(running.metrics(), ended)
     asyncio.run(run())
     deadline_s = time.monotonic() + 20
@@ -270,7 +271,7 @@ def _value(metrics: str, series: str) -> float:
 
 
 def test_counts_and_times_are_exported(running: Running) -> None:
-    tokens = 'trtbuild_tokens_total{model="fast",kind="output"}'
+    tokens = 'trtbuild_tokens_total{model="fast",class="default",kind="output"}'
     before = _value(running.metrics(), tokens)
     running.ask(text_input="one two three", max_tokens=30, stream=True)
     deadline_s = time.monotonic() + 20
@@ -278,17 +279,47 @@ def test_counts_and_times_are_exported(running: Running) -> None:
         assert time.monotonic() < deadline_s, f"{before} → {now}"
         time.sleep(0.2)
     text = running.metrics()
-    assert _value(text, 'trtbuild_ttft_seconds_bucket{model="fast",le="20"}') >= 1
-    assert _value(text, 'trtbuild_ttft_seconds_count{model="fast"}') == _value(
-        text, 'trtbuild_ttft_seconds_bucket{model="fast",le="+Inf"}'
+    assert _value(text, 'trtbuild_ttft_seconds_bucket{model="fast",class="default",le="20"}') >= 1
+    assert _value(text, 'trtbuild_ttft_seconds_count{model="fast",class="default"}') == _value(
+        text, 'trtbuild_ttft_seconds_bucket{model="fast",class="default",le="+Inf"}'
     )
+
+
+def test_classes_of_traffic_and_degrade_steps_are_counted_apart(running: Running) -> None:
+    def generate(parameters: bytes) -> str:
+        body = b'{"text_input": "one two", "max_tokens": 2, ' + parameters + b"}"
+        url = f"http://{running.server.http_address}/v2/models/fast/generate"
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as answer:
+            return str(json.load(answer)["text_output"])
+
+    with Client(running.server.grpc_address, traffic_class="interactive") as client:
+        chain = [Degrade(max_tokens=9), Degrade(model="fast")]
+        answer = client.generate("lost", "one two", max_tokens=2, retry=Retry(1), degrade=chain)
+        assert (answer.text, answer.degraded) == ("one two", True)
+    nonsense = (b'"traffic_class": "a \\"b\\""', b'"traffic_class": 7, "degrade_step": "x"')
+    for parameters in (b'"traffic_class": "batch"', *nonsense):
+        assert generate(parameters) == "one two"
+    assert generate(b'"traffic_class": "\xff"') == "one two"  # no UTF-8, so that nothing of it can be read
+    expected = {
+        'trtbuild_degraded_requests_total{model="lost",class="interactive",step="1"}': 1,
+        'trtbuild_degraded_requests_total{model="fast",class="interactive",step="2"}': 1,
+        'trtbuild_requests_total{model="lost",class="interactive",reason="error"}': 2,
+        'trtbuild_tokens_total{model="fast",class="interactive",kind="output"}': 2,
+        'trtbuild_tokens_total{model="fast",class="batch",kind="output"}': 2,
+        'trtbuild_tokens_total{model="fast",class="other",kind="output"}': 4,
+    }
+    deadline_s = time.monotonic() + 20
+    while (found := {series: _value(running.metrics(), series) for series in expected}) != expected:
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.2)
+    assert running.metrics().count("\ntrtbuild_degraded_requests_total{") == 2
 
 
 def test_prompts_that_begin_alike_are_counted(running: Running) -> None:
     for _ in range(2):
         running.ask("paced", text_input="one two three four five six seven eight nine", max_tokens=1)
     deadline_s = time.monotonic() + 20
-    while _value(running.metrics(), 'trtbuild_prefix_tokens_total{model="paced"}') < 8:
+    while _value(running.metrics(), 'trtbuild_prefix_tokens_total{model="paced",class="default"}') < 8:
         assert time.monotonic() < deadline_s
         time.sleep(0.2)
 

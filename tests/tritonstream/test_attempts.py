@@ -12,6 +12,7 @@ from tritonstream import (
     Degrade,
     FirstTokenTimeout,
     InvalidRequest,
+    ModelKind,
     ModelNotReady,
     Overloaded,
     Refused,
@@ -235,3 +236,50 @@ def test_without_a_refuse_step_the_last_failure_is_raised(run: Any, serve: Any) 
 
         run(body, server.url, degrade=[Degrade(max_tokens=1)], timeouts=Timeouts(first_token_s=0.2))
     assert [served.inputs.get("max_tokens") for served in server.served] == [None, 1]
+
+
+def test_a_front_is_told_the_class_and_the_step(run: Any, serve: Any) -> None:
+    fault = Fault("error", 0, code="RESOURCE_EXHAUSTED", times=1)
+    server = serve(big=FakeModel(ready=False), small=FakeModel(faults=[fault]))
+
+    async def body(client: Any) -> None:
+        await client.generate("big", "x", degrade=CHAIN)  # 1: small fails, 2: small answers
+        user = [{"role": "user", "content": "x"}]
+        await client.chat("small", user, traffic_class="night/batch-2")
+        await client.generate("small", "x", traffic_class=None)
+
+    run(body, server.url, traffic_class="interactive", retry=Retry(attempts=1))
+    assert [served.parameters for served in server.served] == [
+        {"traffic_class": "interactive", "degrade_step": 1},
+        {"traffic_class": "interactive", "degrade_step": 2},
+        {"traffic_class": "night/batch-2"},
+        {"traffic_class": "interactive"},
+    ]
+
+
+def test_a_client_without_a_class_sends_none(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel())
+
+    async def body(client: Any) -> None:
+        await client.generate("llm", "x")
+        await client.generate("llm", "x", traffic_class="interactive")
+
+    run(body, server.url)
+    assert [dict(served.parameters) for served in server.served] == [{}, {"traffic_class": "interactive"}]
+
+
+@pytest.mark.parametrize("kind", [ModelKind.BLS, ModelKind.ENSEMBLE, ModelKind.LLMAPI, ModelKind.ENGINE])
+def test_models_that_do_not_count_classes_are_not_told(run: Any, serve: Any, kind: ModelKind) -> None:
+    engine = kind is ModelKind.ENGINE
+    model = FakeModel(kind=kind, reply=[5, 6]) if engine else FakeModel(kind=kind)
+    server = serve(big=FakeModel(kind=kind, ready=False), llm=model)
+    prompt = [1, 2] if engine else "x"
+
+    async def body(client: Any) -> None:
+        for name in ("llm", "big"):
+            await client.generate(
+                name, prompt, max_tokens=2, traffic_class="x", degrade=[Degrade(model="llm")]
+            )
+
+    run(body, server.url, retry=Retry(attempts=1))
+    assert [dict(served.parameters) for served in server.served] == [{}, {}]

@@ -34,6 +34,7 @@ NONSENSE: dict[str, tuple[list[str], list[Any]]] = {
         ["headers"],
         [5, {"a b": "x"}, {"a": "\n"}, {"a": 5}, {5: "a"}, {"ä": "x"}, {"a": "ä"}, {"grpc-timeout": "1S"}],
     ),
+    "classes of traffic": (["traffic_class"], ["", "a b", 'a"b', "a\n", "ä", "x" * 65, b"x", 5, ["x"]]),
     "deadlines": (["deadline_s"], [0, -1, NAN, INF, "1", True, 1e300]),
     "named inputs": (["inputs"], [5, {5: 1}, {"end_id": "x"}, {"end_id": NAN}, {"end_id": {}}, {LONE: 1}]),
     "options": (["timeouts", "retry"], [5, None, "x"]),
@@ -142,6 +143,7 @@ OPTIONS: list[Callable[[], object]] = [
         lambda name=name: Client(**{name: 5})  # type: ignore[misc]
         for name in ("timeouts", "retry", "degrade", "keepalive", "tls", "hooks", "tokenizer", "headers")
     ],
+    *[lambda value=value: Client(traffic_class=value) for value in ("", "a b", 5)],  # type: ignore[misc]
 ]
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 @dataclass
 class Served:
-    """What became of one request."""
+    """What became of one request. ``parameters`` are the request's own, without those for Triton itself."""
 
     model: str
     request_id: str
     inputs: Mapping[str, Any]
     headers: Mapping[str, str]
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     sent: int = 0  # responses
     end: str = ""  # done, cancelled, stopped, failed; empty while it runs
     left: threading.Event = field(

@@ -219,7 +219,12 @@ class FakeTriton:
         if self.models[request.model_name].compute is not None:
             inputs["arrays"] = arrays_of(request, raws)
         shapes = {tensor.name: list(tensor.shape) for tensor in request.inputs}
-        served = Served(request.model_name, request.id, inputs, headers, shapes)
+        parameters = {
+            name: getattr(value, value.WhichOneof("parameter_choice") or "string_param")
+            for name, value in request.parameters.items()
+            if not name.startswith("triton_")
+        }
+        served = Served(request.model_name, request.id, inputs, headers, shapes, parameters)
         context.add_callback(served.left.set)
         with self._lock:
             self.served.append(served)

@@ -27,6 +27,12 @@ Parameters of config.pbtxt (string values):
     interface           the TensorRT-LLM version; not read here
 
 An output of config.pbtxt that is none of the front's own is taken from the engine's last message by its name.
+
+Parameters of a request, for the metrics alone; what cannot be one of them refuses no request:
+
+    traffic_class       whose totals count it, such as "interactive": 1 to 64 letters, digits and _.:/-.
+                        Anything else, and what comes after 16 classes, counts as "other". Default "default"
+    degrade_step        which step of the client's degrade chain it comes from. Default 0, as first asked
 """
 
 from __future__ import annotations
@@ -82,7 +88,7 @@ class TritonPythonModel:
         self._prefixes = SeenPrefixes.of(self._settings.tokens_per_block, self._settings.kv_tokens)
         self._meter = Meter()
         self._taken = 0  # answers begun; only this thread counts, as only the loop's counts those that ended
-        self._loop = FrontLoop(self._settings, self._meter, pb_utils)
+        self._loop = FrontLoop(self._settings, pb_utils)
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
         self._exporter = Exporter(self._meter, pb_utils, args["model_name"])
 
@@ -123,7 +129,7 @@ class TritonPythonModel:
         if limit and self._taken - self._meter.ended_count >= limit:
             raise _Busy(f"{limit} requests run or wait already; try again later")
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        asked = read_request(tensors)
+        asked = read_request(tensors, _parameters(request))
         limit_s = self._limit_s(request, asked)
         outputs = frozenset(request.requested_output_names())
         answer = Answer(asked, outputs, request.get_response_sender(), self._loop.ready, self._meter)
@@ -160,6 +166,15 @@ class TritonPythonModel:
             self._loop.fail(answer, _described(exc))
         else:
             self._loop.go_on(answer)
+
+
+def _parameters(request: Any) -> dict[str, Any]:
+    """The request's own parameters; none where they are not UTF-8, as HTTP may bring them."""
+    try:
+        parameters: dict[str, Any] = json.loads(request.parameters() or "{}")
+    except ValueError:
+        return {}
+    return parameters
 
 
 def _described(exc: Exception) -> Failure:

@@ -19,7 +19,6 @@ from zlib import crc32
 import numpy as np
 
 from .answer import Answer, Chunk, log_probs_array
-from .meter import Meter
 from .settings import Settings
 
 _TURN_S = 0.0007  # of sending before the loop reads again; a response takes 0.2 ms where the CPU is free
@@ -34,12 +33,9 @@ class Sender:
         gone: called for an answer whose client has gone.
     """
 
-    def __init__(
-        self, pb_utils: Any, meter: Meter, settings: Settings, gone: Callable[[Answer], None]
-    ) -> None:
+    def __init__(self, pb_utils: Any, settings: Settings, gone: Callable[[Answer], None]) -> None:
         self._pb_utils = pb_utils
         self._final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-        self._meter = meter
         self._poll_s = settings.cancel_poll_ms / 1000
         self._coalesce = settings.coalesce
         self._gone = gone
@@ -118,7 +114,7 @@ class Sender:
             return
         chunk = answer.take(everything=self._coalesce)
         if chunk is not None:
-            self._meter.held.add(time.perf_counter() - answer.due_s)
+            answer.totals.held.add(time.perf_counter() - answer.due_s)
             response = pb_utils.InferenceResponse(output_tensors=self._tensors(answer, chunk))
             self._out(answer, response, final=chunk.reasons is not None)
             if answer.has_more:
@@ -126,7 +122,7 @@ class Sender:
 
     def _out(self, answer: Answer, response: Any, *, final: bool) -> None:
         answer.begun, answer.closed = True, final
-        self._meter.responses += 1
+        answer.totals.responses += 1
         try:
             answer.channel.send(response, flags=self._final if final else 0)
         except Exception as exc:  # a fault of one client must not end the others' answers

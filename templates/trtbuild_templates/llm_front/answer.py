@@ -73,7 +73,7 @@ class Answer:
         outputs: names of the outputs that it wants.
         channel: Triton's response sender; only handed through.
         ready: called in the loop thread when there is something to send.
-        meter: counts tokens and times.
+        meter: counts tokens and times, in the totals of the request's class.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Answer:
         self.request = request
         self.outputs = outputs
         self.channel = channel
+        self.totals = meter.of(request.traffic_class)
         self.prepared: Prepared | None = None
         self.reason: str | None = None  # set once: the answer is complete
         self.failure: Failure | None = None  # set once: instead of a reason
@@ -100,7 +101,6 @@ class Answer:
         self.text_crc32 = 0  # of the text that is out: a client can tell that a response was lost or doubled
         self.extras: dict[str, Array] = {}
         self._ready = ready
-        self._meter = meter
         self._arrived_s = self._last_s = time.perf_counter()
         self._text: TextStream | None = None
         self._table: TokenBytes | None = None
@@ -125,8 +125,8 @@ class Answer:
         echo = not self.request.exclude_input
         self._echo = prepared.prompt if echo else ""
         self._text = TextStream(table, prepared.stops, continues=echo)
-        self._meter.input_tokens += prepared.input_tokens
-        self._meter.seen_tokens += prepared.seen_tokens
+        self.totals.input_tokens += prepared.input_tokens
+        self.totals.seen_tokens += prepared.seen_tokens
 
     def accept(self, reply: Reply) -> Then:
         """Takes one message of the engine."""
@@ -228,7 +228,7 @@ class Answer:
             self._ids.extend(ids[:used])
         stopped = text.stopped is not None
         self.output_tokens += used if stopped or not ended else used + 1
-        self._meter.output_tokens += self.output_tokens - before
+        self.totals.output_tokens += self.output_tokens - before
         if stopped or ended:
             self.finish(STOP)
             return Then.LET_END if ended and ids[end] in prepared.engine_end_ids else Then.CANCEL
@@ -242,9 +242,9 @@ class Answer:
     def _time(self, count: int) -> None:
         now_s = time.perf_counter()
         if self.output_tokens == 0:
-            self._meter.ttft.add(now_s - self._arrived_s)
+            self.totals.ttft.add(now_s - self._arrived_s)
         else:
-            self._meter.itl.add((now_s - self._last_s) / count, count)
+            self.totals.itl.add((now_s - self._last_s) / count, count)
         self._last_s = now_s
 
     def _take_extras(self, reply: Reply) -> None:
@@ -286,7 +286,7 @@ class Answer:
     def _close(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        self._meter.ended(self.reason or "error")
+        self.totals.ended(self.reason or "error", self.request.degrade_step)
         self._ready(self)
 
 

@@ -15,6 +15,7 @@ else:
     from .tritontext import PromptError, decode_input
 
 Array = npt.NDArray[Any]
+_NONE: Mapping[str, Any] = {}
 
 # front's input → engine's input, handed on as they are
 PASSED_ON = {
@@ -59,6 +60,8 @@ class TextRequest:
     pad_id: int | None = None
     seed: int | None = None
     timeout_ms: int = 0
+    traffic_class: object = None  # as it was sent; see Meter.of
+    degrade_step: int = 0  # 0: as the client asked first
     passed_on: dict[str, Array] = field(default_factory=dict)  # by the engine's name
 
     @property
@@ -76,11 +79,12 @@ class TextRequest:
         return 1 if value is None or value.size == 0 else int(value.ravel()[0])
 
 
-def read_request(tensors: Mapping[str, Array]) -> TextRequest:
-    """Reads the inputs of one request.
+def read_request(tensors: Mapping[str, Array], parameters: Mapping[str, Any] = _NONE) -> TextRequest:
+    """Reads one request.
 
     Args:
-        tensors: by input name, with the batch dimension 1 in front.
+        tensors: inputs by name, with the batch dimension 1 in front.
+        parameters: the request's own. They say where it is counted, and none of them makes it fail.
 
     Raises:
         PromptError: for an input of a wrong shape, broken UTF-8 or broken JSON.
@@ -97,6 +101,10 @@ def read_request(tensors: Mapping[str, Array]) -> TextRequest:
             setattr(request, attribute, read(name, array))
     if request.text is not None and request.messages is not None:
         raise PromptError("text_input and messages are both given; send one of them")
+    request.traffic_class = parameters.get("traffic_class")
+    step = parameters.get("degrade_step")
+    if type(step) is int and step > 0:
+        request.degrade_step = step
     return request
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from .answer import CANCELLED, DEADLINE, Answer, Failure
 from .engine import Engine
-from .meter import Meter
 from .sender import Sender
 from .settings import Settings
 
@@ -21,10 +20,10 @@ class FrontLoop:
         pb_utils: Triton's Python backend module.
     """
 
-    def __init__(self, settings: Settings, meter: Meter, pb_utils: Any) -> None:
+    def __init__(self, settings: Settings, pb_utils: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._engine = Engine(settings.engine_address, settings.engine_model)
-        self._sender = Sender(pb_utils, meter, settings, self._gone)
+        self._sender = Sender(pb_utils, settings, self._gone)
         self._thread = threading.Thread(target=self._run, name="front-loop", daemon=True)
         self._thread.start()
 
