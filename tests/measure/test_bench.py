@@ -73,6 +73,17 @@ def test_lengths_and_counts_are_those_of_the_server(fake, store):
     assert len({inputs["text_input"] for inputs in asked}) == len(asked)  # no prompt twice
 
 
+def test_a_front_can_count_interactive_and_offline_requests_apart(fake, store):
+    offline = TextTraffic(name="o", input_tokens=12, output_tokens=6, interactive=False)
+    interactive = TextTraffic(name="i", input_tokens=12, output_tokens=5)
+    run(fake, load(Closed(users=2), interactive, offline, requests=20), store)
+    classes = {
+        (served.inputs["max_tokens"], served.parameters.get("traffic_class")) for served in fake.served
+    }
+    assert {pair for pair in classes if pair[0] in (5, 6)} == {(5, "interactive"), (6, "offline")}
+    assert {name for tokens, name in classes if tokens < 5} == {None}  # what only prepares the run
+
+
 def test_two_runs_with_one_seed_send_no_prompt_twice(fake, store):
     for _ in range(2):
         run(fake, load(Closed(users=1), requests=3), store)

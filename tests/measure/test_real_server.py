@@ -124,7 +124,8 @@ def test_the_servers_own_counts_agree_with_what_came(trtbuild, repository):
     series = {row[2] for row in record["timeline"]}
     assert {"generation", "kv_used", "kv_max", "iteration", "tokens_out", "cpu_cores", "rss_bytes"} <= series
     told = [row[3] for row in record["timeline"] if row[2] == "tokens_out"]
-    assert max(told) <= sum(sum(one["arrival_tokens"]) for one in record["requests"]) + 64
+    came = sum(sum(one["arrival_tokens"]) for one in record["requests"])
+    assert came / 2 < max(told) <= came + 64  # of all classes; the last second is not told yet
     assert not [text for text in record["notes"] if text.startswith("impossible")]
     assert record["deployment"]["plan"]["models"][0]["max_batch_size"] == 4
     assert findings["limits"]

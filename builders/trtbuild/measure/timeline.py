@@ -19,7 +19,7 @@ queue_us, compute_us   time in Triton's queue and in the model, summed over requ
 executions,            executions of a model, and requests in them, so far: their ratio is the batch size
 inferences
 pending                requests in Triton's queue now
-tokens_in, tokens_out  tokens of the text front so far
+tokens_in, tokens_out  tokens of the text front so far, of all classes of traffic
 cpu_cores              CPU in use since the last sample, by the model whose process it is (``""``: Triton)
 rss_bytes              memory of all the server's processes (model ``""``)
 machine_cpu_cores      CPU in use on the machine (model ``""``)

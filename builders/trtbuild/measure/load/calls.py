@@ -123,7 +123,7 @@ class TextCaller:
     async def call(self, traffic: Traffic, sample: RequestSample, now: Now, row: TraceRow | None) -> None:
         prompt = self._prompt(traffic, sample.number, row)
         sample.max_tokens, sample.prefix_tokens = prompt.output_tokens, prompt.prefix_tokens
-        stream = await self._stream(prompt)
+        stream = await self._stream(prompt, "interactive" if traffic.interactive else "offline")
         async with stream:
             sample.sent_s = now()
             try:
@@ -173,8 +173,10 @@ class TextCaller:
         )
         return self._prompts[traffic.name].make(number, **lengths)
 
-    async def _stream(self, prompt: Prompt) -> AsyncStream:
+    async def _stream(self, prompt: Prompt, traffic_class: str | None = None) -> AsyncStream:
         params = self._fixed.copy()
+        if traffic_class is not None:
+            params["traffic_class"] = traffic_class
         if prompt.output_tokens is not None:
             params["max_tokens"] = prompt.output_tokens
             if prompt.exact and self.keeps_length:
