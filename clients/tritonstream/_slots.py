@@ -75,7 +75,7 @@ def _field_slot(first: str, second: str, at: int, other: int, floor: int) -> Slo
                 end < len(first)
                 and second_end < len(second)
                 and _in_word(first[end])
-                and _in_word(first[end - 1])
+                and (_in_word(first[end - 1]) or _in_word(second[second_end - 1]))  # "0" against "10"
             ):
                 end, second_end = end + 1, second_end + 1
             while (

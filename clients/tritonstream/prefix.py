@@ -19,6 +19,7 @@ Encode = Callable[[str], Sequence[object]]
 """Text to token ids, without special tokens. Anything hashable serves as an id."""
 
 _ALIKE = 0.5  # share of the shorter prompt from which on two prompts are taken for one template
+_SAME_WORDS = frozenset({"json order", "whitespace"})  # kinds of slots that say the same in both prompts
 _RECENT_TEMPLATES = 16  # that a prompt is compared with
 _ROUGH = re.compile(r"\s?\w{1,6}|\s?[^\w\s]|\s")
 
@@ -177,17 +178,19 @@ def _templates(prompts: Sequence[str]) -> dict[int, dict[int, list[Slot]]]:
 
 
 def _shared_chars(first: str, second: str, found: Sequence[Slot]) -> int:
-    """Characters that both have in common around the slots, up to where they part for good."""
+    """Characters that both have in common, around the slots and in another order in them, up to where they
+    part for good.
+    """
     shared, at, other = 0, 0, 0
     for slot in found:
-        shared += slot.start - at
+        shared += (slot.end if slot.kind in _SAME_WORDS else slot.start) - at
         at, other = slot.end, slot.second_end
     return shared + common_prefix(first, second, at, other)
 
 
 def _same_words(slot: Slot, reference: str) -> str | None:
     """What stands in for a slot that only writes the same thing differently; None: it has to move."""
-    return reference[slot.start : slot.end] if slot.kind in ("json order", "whitespace") else None
+    return reference[slot.start : slot.end] if slot.kind in _SAME_WORDS else None
 
 
 def _moved(prompt: str, spans: Sequence[tuple[int, int, str | None]]) -> str:

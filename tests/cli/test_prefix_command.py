@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,8 @@ def test_what_parts_the_prompts_is_shown(tmp_path: Path, capsys: pytest.CaptureF
         (b'{"prompt": "a"}\n{"other": 1}', "log.jsonl:2 holds no prompt"),
         (b'"\xff"', "not UTF-8"),
         (b'{"messages": ["no object"]}', "a message is an object"),
+        (b'"whole"\n' + b"[" * 100_000, "log.jsonl:2 is not JSON"),
+        (b'"\\ud83d\\ude00"\n"half \\ud83d"', "log.jsonl:2 holds half of a surrogate pair"),
     ],
 )
 def test_what_is_no_log_is_refused(
@@ -59,9 +63,38 @@ def test_what_is_no_log_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_the_plans_model_says_what_it_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_ends_inside_a_string_do_not_end_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes('"one\u2028line"\r\n"another\x85one"\r\n'.encode())
+    assert run(["prefix", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["prompts"] == 2
+
+
+def test_a_log_comes_from_stdin_and_as_a_batch_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"custom_id": "1", "body": {"messages": [{"role": "user", "content": "hi"}]}}
+    stdin = io.TextIOWrapper(io.BytesIO(f"{json.dumps(row)}\n".encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert run(["prefix", "-", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["prompts"] == 1
+
+
+def test_long_examples_leave_room_for_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = " ".join(["steady"] * 300)
+    log = write_log(tmp_path / "log.jsonl", [f"{uuid.UUID(int=number << 90)} {body}" for number in (1, 2, 3)])
+    assert run(["prefix", str(log)]) == 0
+    assert "drop it, or move it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("beside", [[], ["--with", "ocr"]])
+def test_the_plans_model_says_what_it_saves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], beside: list[str]
+) -> None:
     repo = tmp_path / "repo"
-    assert run(["--model", "qwen-7b", "--quant", "awq", "--gpu", "l4", "--output", str(repo)]) == 0
+    assert run(["--model", "qwen-7b", "--quant", "awq", "--gpu", "l4", *beside, "--output", str(repo)]) == 0
     body = " ".join(["steady"] * 300)
     log = write_log(tmp_path / "log.jsonl", [f"At 2026-01-0{day} 10:00 {body}" for day in (1, 2, 3)])
     tokenizer = tmp_path / "tokenizer"

@@ -183,3 +183,22 @@ def test_slots_lie_in_order_and_what_is_between_them_is_equal(first: str, second
 def test_an_empty_log_is_refused(log: list[str] | None) -> None:
     with pytest.raises(ValueError, match="no prompt"):
         analyse(log or [])
+
+
+def test_a_counter_that_grows_by_a_digit_is_a_counter() -> None:
+    report = analyse([f"Turn {number}: {BODY}" for number in range(12)])
+    assert {part.kind: part.prompts for part in report.parts} == {"counter": 11}
+
+
+def test_reordered_tools_are_seen_where_little_else_is_shared() -> None:
+    tools = [
+        {"type": "function", "function": {"name": name, "description": f"does the thing called {name}"}}
+        for name in ("search", "weather", "email", "calendar", "files", "maps")
+    ]
+    log = [
+        f"{json.dumps([*tools[turn:], *tools[:turn]])}\nsystem: be brief\nuser: question {turn}"
+        for turn in range(6)
+    ]
+    report = analyse(log, block_tokens=16)
+    assert (report.templates, [part.kind for part in report.parts]) == (1, ["json order"])
+    assert report.reused_blocks_moved > 4 * max(1, report.reused_blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from trtbuild.tenants import Repository
 
 _PROMPT_KEYS = ("prompt", "text_input", "text")
-_SHOWN_CHARS = 36
+_SHOWN_CHARS = 24
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command("prefix")
-@click.argument("log", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("log", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--repo", type=_FOLDER, help="Take tokenizer, template and block size from this repository.")
 @click.option("--model", metavar="NAME", help="Which model of the repository; default: its only one.")
 @click.option("--tokenizer", type=_FOLDER, help="Folder with a tokenizer.json.")
@@ -46,7 +47,8 @@ def prefix_command(
 ) -> None:
     """Compare the prompts of LOG: where they part, why, and the KV blocks that are reused now and could be.
 
-    LOG has one JSON value a line: a string, {"prompt": …} or {"messages": […], "tools": […]}.
+    LOG has one JSON value a line: a string, {"prompt": …} or {"messages": […], "tools": […]}, also as
+    the "body" of a batch file of OpenAI's. "-" reads the log from stdin.
     """
     from tritonstream.prefix import analyse, rough_tokens
 
@@ -141,27 +143,40 @@ def read_log(log: Path, assets: TextAssets | None) -> list[str]:
         SpecError: an empty log, or a line that is none of the forms, named by its number.
     """
     try:
-        lines = log.read_text(encoding="utf-8-sig").splitlines()
+        raw = sys.stdin.buffer.read() if log == Path("-") else log.read_bytes()
+        lines = raw.decode("utf-8-sig").split(
+            "\n"
+        )  # not splitlines: U+2028 and the like may stand in strings
     except UnicodeDecodeError as error:
         raise SpecError(f"{log} is not UTF-8 at byte {error.start}", "save the log as UTF-8") from error
     prompts = [
-        _prompt(line, f"{log}:{number}", assets) for number, line in enumerate(lines, 1) if line.strip()
+        _checked(line, f"{log}:{number}", assets) for number, line in enumerate(lines, 1) if line.strip()
     ]
     if not prompts:
         raise SpecError(f"{log} holds no prompt", 'write one JSON value a line, such as {"prompt": "…"}')
     return prompts
 
 
+def _checked(line: str, place: str, assets: TextAssets | None) -> str:
+    prompt = _prompt(line, place, assets)
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(f"{place} holds half of a surrogate pair, which is no text") from error
+    return prompt
+
+
 def _prompt(line: str, place: str, assets: TextAssets | None) -> str:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(
             f"{place} is not JSON ({error})", 'write {"prompt": "…"} or {"messages": […]}'
         ) from error
     if isinstance(row, str):
         return row
     if isinstance(row, dict):
+        row = row["body"] if isinstance(row.get("body"), dict) else row
         for key in _PROMPT_KEYS:
             if isinstance(row.get(key), str):
                 return str(row[key])

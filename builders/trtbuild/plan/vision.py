@@ -57,7 +57,11 @@ def plan_vision(spec: VisionSpec, source: VisionSource | None = None) -> tuple[V
 
 def _chain(spec: VisionSpec, row: PipelineRow) -> VisionPlan:
     given = [key for key in _OF_ONE_NETWORK if getattr(spec, key) != VisionSpec.model_fields[key].default]
-    given += [f"preprocess.{key}" for key in sorted(spec.preprocess.model_fields_set - {"instances"})]
+    given += [  # by value: a spec read back from a repository names every field
+        f"preprocess.{key}"
+        for key, value in sorted(spec.preprocess)
+        if value is not None and key != "instances"
+    ]
     if given:
         raise PlanError(
             f"{spec.name}: {' and '.join(given)} cannot be given to {spec.pipeline}, a pipeline of "
