@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -12,8 +12,10 @@ from ._aio_stream import AsyncStream
 from ._aio_vision import AioVision
 from ._core import Core
 from ._infer import batches, joined, only
-from ._many import Window, as_call
+from ._many import Window, as_call, check_prompts
+from ._params import check_options
 from ._wish import Messages, Prompt
+from .errors import UsageError
 from .events import Completion
 from .models import ModelDescription
 from .transport import AsyncTransport
@@ -42,6 +44,7 @@ class AsyncClient(AioVision):
         transport: Callable[[str], AsyncTransport] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        check_options(options, transport)
         super().__init__(Core(url, **options), transport)
 
     async def __aenter__(self) -> AsyncClient:
@@ -111,25 +114,29 @@ class AsyncClient(AioVision):
     async def many(
         self,
         model: str,
-        prompts: Iterable[Prompt | Messages],
+        prompts: Iterable[Prompt | Messages] | AsyncIterable[Prompt | Messages],
         *,
         concurrency: int = 16,
         return_errors: bool = False,
         **params: Unpack[GenerateParams],
     ) -> AsyncIterator[Completion | Exception]:
-        """See ``Client.many``."""
+        """See ``Client.many``; prompts may come from an asynchronous iterable as well."""
         window: Window[AsyncStream] = Window(concurrency)
+        check_prompts(prompts, params, (Iterable, AsyncIterable))
         try:
-            for prompt in prompts:
-                stream = AsyncStream(self, as_call(self._core, model, prompt, params))
-                task = asyncio.ensure_future(_whole(stream))
-                window.add(stream, task)
+            async for prompt in _each(prompts):
+                try:
+                    stream = AsyncStream(self, as_call(self._core, model, prompt, params))
+                except UsageError as error:
+                    if not return_errors:
+                        raise
+                    window.add_refused(error)
+                else:
+                    window.add(stream, asyncio.ensure_future(_whole(stream)))
                 if window.full:
-                    await asyncio.wait([window.oldest])
-                    yield window.next_result(return_errors)
+                    yield await _next_result(window, return_errors)
             while window.running:
-                await asyncio.wait([window.oldest])
-                yield window.next_result(return_errors)
+                yield await _next_result(window, return_errors)
         finally:
             running = window.futures()
             for stream in window.unread():
@@ -176,6 +183,23 @@ class AsyncClient(AioVision):
         answer = await self._ask_quietly(call, method, fields)
         call.release()
         return answer is not None and bool(answer.ready)
+
+
+async def _each(
+    prompts: Iterable[Prompt | Messages] | AsyncIterable[Prompt | Messages],
+) -> AsyncIterator[Prompt | Messages]:
+    if isinstance(prompts, AsyncIterable):
+        async for prompt in prompts:
+            yield prompt
+    else:
+        for prompt in prompts:
+            yield prompt
+
+
+async def _next_result(window: Window[AsyncStream], return_errors: bool) -> Completion | Exception:
+    if window.oldest is not None:
+        await asyncio.wait([window.oldest])
+    return window.next_result(return_errors)
 
 
 async def _whole(stream: AsyncStream) -> Completion:

@@ -130,6 +130,8 @@ def headers(name: str, value: Any) -> None:
                 f"{name} has the name {key!r}; gRPC takes ASCII letters, digits, '_', '-' and '.', and keeps "
                 "grpc-* to itself"
             )
+        if key.lower().endswith("-bin"):
+            raise UsageError(f"{name} has the name {key!r}; in gRPC -bin marks bytes, and headers carry text")
         if not isinstance(item, str) or not _HEADER_VALUE.match(item):
             raise UsageError(f"{name}[{key!r}] is {item!r}; gRPC takes printable ASCII text")
 

@@ -73,7 +73,6 @@ class Core:
         _checks.instance(Keepalive, type(None), what="a Keepalive, or None")("keepalive", keepalive)
         _checks.instance(Tls, bool, type(None), what="a Tls, True or None")("tls", tls)
         _checks.instance(bool, type(None), what="True, False or None")("tracing", tracing)
-        _checks.sequence_of(tuple, "a list of (name, value)")("channel_options", channel_options)
         hooks = tuple(hooks) if isinstance(hooks, Iterable) else hooks
         _checks.sequence_of(Hooks, "a list of Hooks")("hooks", hooks)
         for folder in tokenizer.values() if isinstance(tokenizer, Mapping) else (tokenizer,):

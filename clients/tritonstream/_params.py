@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from . import _checks
 from .errors import UsageError
+from .options import ClientOptions
 
 if TYPE_CHECKING:
     from .options import Degrade, Retry, Timeouts
@@ -47,6 +48,8 @@ class Guide:
     def json_schema(cls, schema: Mapping[str, Any] | str) -> Guide:
         if isinstance(schema, str):
             return cls("json_schema", schema)
+        if not isinstance(schema, Mapping):
+            raise UsageError(f"the schema is {schema!r}; it must be a mapping, or its JSON as text")
         try:
             return cls("json_schema", json.dumps(schema, allow_nan=False))
         except (TypeError, ValueError) as exc:
@@ -203,6 +206,20 @@ def check(params: Mapping[str, Any]) -> None:
     low, high = params.get("min_tokens"), params.get("max_tokens")
     if low is not None and high is not None and low > high:
         raise UsageError(f"min_tokens is {low}, above max_tokens={high}")
+
+
+def check_options(options: Mapping[str, Any], transport: object) -> None:
+    """Checks the names of a client's options, and what makes its transports.
+
+    Raises:
+        UsageError: for an unknown name (with the nearest one), and for what makes no transport.
+    """
+    check_carriage(options, ClientOptions.__annotations__)
+    if transport is not None and not callable(transport):
+        raise UsageError(f"transport is {transport!r}; it must be a function from host:port to a Transport")
+    for item in options.get("channel_options") or ():
+        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], str):
+            raise UsageError(f"channel_options holds {item!r}; it must be a list of (name, value)")
 
 
 def check_carriage(params: Mapping[str, Any], known: Iterable[str]) -> None:

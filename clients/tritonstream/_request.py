@@ -84,7 +84,10 @@ def build(
             f"{model.name} generates no text that this client knows of; call it with infer() or ocr()"
         )
     # trtbuild's front gives several answers whole or not at all
-    several = model.kind is ModelKind.FRONT and (wish.params.get("n") or 1) > 1
+    several = (
+        model.kind is ModelKind.FRONT
+        and max(wish.params.get("n") or 1, wish.params.get("beam_width") or 1) > 1
+    )
     whole = not stream or several or (wish.at_once and model.characters is Characters.PER_CHUNK)
     builder = Builder(model, request_id, _stencil(model, not whole))
     input_ids = _put_prompt(builder, wish, codec)
@@ -115,9 +118,8 @@ def _put_prompt(builder: Builder, wish: Wish, codec: Codec | None) -> tuple[int,
                 builder.put("tools", [_json("tools", wish.tools)])
             return None
         if codec is None:
-            raise UnsupportedError(
-                f"{model.name} takes no chat messages; give the client tokenizer=FOLDER to render them here"
-            )
+            why = "client_template" if wish.client_template else f"{model.name} takes no chat messages"
+            raise UnsupportedError(f"{why}: give the client tokenizer=FOLDER to render them here")
         prompt, special = codec.render(wish.messages, wish.tools), False  # a template writes BOS itself
     if model.kind is not ModelKind.ENGINE:
         if not isinstance(prompt, str):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._core import Core
 from ._infer import batches, joined, only
-from ._many import Window, as_call
+from ._many import Window, as_call, carried, check_prompts
+from ._params import check_options
 from ._sync_stream import Stream
 from ._sync_vision import SyncVision
 from ._wish import Messages, Prompt
+from .errors import UsageError
 from .events import Completion
 from .models import ModelDescription
 from .transport import Transport
@@ -44,6 +46,7 @@ class Client(SyncVision):
         transport: Callable[[str], Transport] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        check_options(options, transport)
         super().__init__(Core(url, **options), transport)
 
     def __enter__(self) -> Client:
@@ -138,14 +141,23 @@ class Client(SyncVision):
         Prompts are taken as they are needed. Leaving the iterator early cancels what runs.
 
         Args:
-            return_errors: give a failed prompt's error in its place, instead of raising it.
+            return_errors: give a failed prompt's error in its place, instead of raising it; also of one that
+                cannot be sent, such as an empty one.
         """
         window: Window[Stream] = Window(concurrency)
+        check_prompts(prompts, params, (Iterable,))
+        whole = carried(_whole)
         with ThreadPoolExecutor(window.size, thread_name_prefix="tritonstream-many") as pool:
             try:
                 for prompt in prompts:
-                    stream = Stream(self, as_call(self._core, model, prompt, params))
-                    window.add(stream, pool.submit(_whole, stream))
+                    try:
+                        stream = Stream(self, as_call(self._core, model, prompt, params))
+                    except UsageError as error:
+                        if not return_errors:
+                            raise
+                        window.add_refused(error)
+                    else:
+                        window.add(stream, pool.submit(whole, stream))
                     if window.full:
                         yield window.next_result(return_errors)
                 while window.running:
@@ -174,7 +186,7 @@ class Client(SyncVision):
         if len(streams) == 1:
             return joined([_tensors(model, streams[0])])
         with ThreadPoolExecutor(4, thread_name_prefix="tritonstream-infer") as pool:
-            return joined(list(pool.map(lambda stream: _tensors(model, stream), streams)))
+            return joined(list(pool.map(carried(lambda stream: _tensors(model, stream)), streams)))
 
     def infer_stream(self, model: str, inputs: Mapping[str, Any], **params: Unpack[InferParams]) -> Stream:
         """Returns the responses of a decoupled model of plain tensors as they come, as ``Tensors`` events."""

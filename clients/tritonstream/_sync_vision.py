@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ._many import carried
 from ._pictures import Picture
 from ._sync_base import SyncBase
 from ._vision import CLASSIFY, DETECT, EMBED, OCR, SEGMENT, PictureCall, VisionTask, settled
@@ -178,5 +179,5 @@ class SyncVision(SyncBase):
             found = call.in_order(answer(parts[0]))
             return settled(found, alone=call.alone, return_errors=return_errors)
         with ThreadPoolExecutor(4, thread_name_prefix="tritonstream-pictures") as pool:
-            found = call.in_order(one for part in pool.map(answer, parts) for one in part)
+            found = call.in_order(one for part in pool.map(carried(answer), parts) for one in part)
         return settled(found, alone=call.alone, return_errors=return_errors)

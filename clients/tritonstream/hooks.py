@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .events import Completion
 
 _log = logging.getLogger("tritonstream")
+_OPERATIONS = {"generate": "text_completion"}  # as the semantic conventions call it
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ class OpenTelemetryHooks(Hooks):
             f"{request.operation} {request.model}",
             kind=self._trace.SpanKind.CLIENT,
             attributes={
-                "gen_ai.operation.name": "chat" if request.operation == "chat" else "text_completion",
+                "gen_ai.operation.name": _OPERATIONS.get(request.operation, request.operation),
                 "gen_ai.request.model": request.model,
                 "gen_ai.provider.name": "triton",
             },
@@ -91,9 +92,9 @@ class OpenTelemetryHooks(Hooks):
         span.set_attribute("tritonstream.degrade_step", request.step)
         if completion is not None:
             span.set_attribute("gen_ai.response.model", request.model)
-            span.set_attribute(
-                "gen_ai.response.finish_reasons", [c.finish_reason or "" for c in completion.choices]
-            )
+            reasons = [choice.finish_reason for choice in completion.choices if choice.finish_reason]
+            if reasons:  # none of a failed request, nor of plain tensors
+                span.set_attribute("gen_ai.response.finish_reasons", reasons)
             if completion.usage.prompt_tokens is not None:
                 span.set_attribute("gen_ai.usage.input_tokens", completion.usage.prompt_tokens)
             if completion.usage.completion_tokens is not None:
@@ -110,9 +111,9 @@ def with_tracing(hooks: Iterable[Hooks], tracing: bool | None) -> tuple[Hooks, .
         return tuple(hooks)
     try:
         return (*hooks, OpenTelemetryHooks())
-    except ImportError:
+    except ImportError as error:
         if tracing:
-            raise
+            raise ImportError("tracing=True needs OpenTelemetry: pip install opentelemetry-api") from error
         return tuple(hooks)
 
 

@@ -139,7 +139,15 @@ class Degrade:
 _attempts = _checks.whole(1, 1000, "from 1 (the first try counts) to 1000")
 _share = _checks.number(0.0, 1e9, "a finite number of at least 0")
 _length = _checks.whole(1, _checks.INT32_MAX, "from 1 to 2^31 - 1")
-_pem = _checks.instance(bytes, type(None), what="the bytes of a PEM file, or None")
+
+
+def _pem(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, bytes) and b"-----BEGIN " in value):
+        shown = (
+            "other bytes" if isinstance(value, bytes) else type(value).__name__
+        )  # not shown: a key, perhaps
+        raise UsageError(f"{name} is {shown}; it must be the bytes of a PEM file, or None")
+
 
 Folder = Union[str, "os.PathLike[str]"]
 

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from tritonstream import Client, Degrade, Guide, Keepalive, ModelKind, Retry, Timeouts, Tls, UsageError
+from tritonstream import (
+    AsyncClient,
+    Client,
+    Degrade,
+    Guide,
+    Keepalive,
+    ModelKind,
+    Retry,
+    Timeouts,
+    Tls,
+    UsageError,
+)
 from tritonstream.testing import FakeModel, FakeTriton, Fault
 
 NAN, INF, LONE = math.nan, math.inf, "a\ud800"
@@ -32,7 +43,18 @@ NONSENSE: dict[str, tuple[list[str], list[Any]]] = {
     "ids of requests": (["request_id"], ["", 5, b"x", "a\0b", "a\nb", LONE, "x" * 100_000]),
     "metadata": (
         ["headers"],
-        [5, {"a b": "x"}, {"a": "\n"}, {"a": 5}, {5: "a"}, {"ä": "x"}, {"a": "ä"}, {"grpc-timeout": "1S"}],
+        [
+            5,
+            {"a b": "x"},
+            {"a-bin": "x"},
+            {"a-bin": b"x"},
+            {"a": "\n"},
+            {"a": 5},
+            {5: "a"},
+            {"ä": "x"},
+            {"a": "ä"},
+            {"grpc-timeout": "1S"},
+        ],
     ),
     "classes of traffic": (["traffic_class"], ["", "a b", 'a"b', "a\n", "ä", "x" * 65, b"x", 5, ["x"]]),
     "deadlines": (["deadline_s"], [0, -1, NAN, INF, "1", True, 1e300]),
@@ -136,7 +158,12 @@ OPTIONS: list[Callable[[], object]] = [
     *[lambda value=value: Degrade(model=value) for value in ("", 5, LONE)],  # type: ignore[misc]
     Degrade,
     lambda: Keepalive(interval_s=0),
+    lambda: Guide.json_schema(5),  # type: ignore[arg-type]
     lambda: Tls(root_certificates="a path"),  # type: ignore[arg-type]
+    lambda: Tls(root_certificates=b"no PEM"),
+    lambda: Client(headers={"trace-bin": "x"}),
+    lambda: Client(transport=5),  # type: ignore[arg-type]
+    lambda: Client(channel_options=[("name",)]),  # type: ignore[list-item]
     *[lambda url=url: Client(url) for url in (5, "", "host", "http://x:1")],  # type: ignore[misc]
     *[lambda hosts=hosts: Client(endpoints=hosts) for hosts in (5, [], [5], "a:1")],  # type: ignore[misc]
     *[
@@ -151,6 +178,24 @@ OPTIONS: list[Callable[[], object]] = [
 def test_no_option_takes_nonsense(make: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
         make()
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_an_unknown_option_of_a_client_is_told_with_the_nearest(kind: Any) -> None:
+    with pytest.raises(UsageError, match="unknown parameter 'timeout'; did you mean 'timeouts'"):
+        kind("127.0.0.1:1", timeout=5)
+
+
+@pytest.mark.parametrize("prompts", ["one prompt", b"x", None, 5, {"role": "user"}])
+def test_many_takes_no_single_prompt_for_a_list(run: Any, serve: Any, prompts: Any) -> None:
+    server = serve(llm=FakeModel())
+
+    async def body(client: Any) -> None:
+        with pytest.raises(UsageError, match="prompts is"):
+            [one async for one in client.many("llm", prompts)]
+
+    run(body, server.url)
+    assert server.served == []
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, "x", True])

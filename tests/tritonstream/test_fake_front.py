@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonstream import InvalidRequest, TextDelta, UsageError
+from tritonstream import InvalidRequest, TextDelta, UnsupportedError, UsageError
 from tritonstream.testing import FakeModel
 from tritonstream.testing._front import Refusal, until_stop
 
@@ -112,3 +112,24 @@ def test_stops_are_found_however_the_reply_is_cut(text: str, stops: list[str], d
     if ends:  # the piece that completes the stop is the last one used
         reach = len(text[: ends[0]].encode())
         assert used == next(number for number, cut in enumerate(cuts) if cut >= reach)
+
+
+def test_beams_are_asked_for_whole_as_the_front_gives_them(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel())
+
+    async def body(client: Any) -> None:
+        await client.generate("llm", "x", beam_width=2)
+        await client.stream("llm", "x", beam_width=2).result()
+
+    run(body, server.url)
+    assert [served.inputs.get("stream", False) for served in server.served] == [False, False]
+
+
+def test_a_template_wanted_here_is_not_blamed_on_the_model(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel())
+
+    async def body(client: Any) -> None:
+        with pytest.raises(UnsupportedError, match="client_template: give the client tokenizer=FOLDER"):
+            await client.chat("llm", [{"role": "user", "content": "x"}], client_template=True)
+
+    run(body, server.url)

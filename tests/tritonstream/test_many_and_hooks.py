@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import sys
 import types
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from tritonstream import (
+    AsyncClient,
     Completion,
     Degrade,
     Hooks,
@@ -64,6 +67,61 @@ def test_many_takes_conversations_and_gives_errors_in_their_place(run: Any, serv
             [one async for one in client.many("llm", prompts, concurrency=0)]
 
     run(body, server.url)
+
+
+def test_a_prompt_that_cannot_be_sent_is_an_error_in_its_place(run: Any, serve: Any) -> None:
+    server = serve(llm=echo())
+    prompts: list[Any] = ["a", "", 5, [{"role": "user", "content": "b"}], b"c", "d"]
+
+    async def body(client: Any) -> None:
+        for concurrency in (1, 2, 16):
+            found = [
+                one async for one in client.many("llm", prompts, concurrency=concurrency, return_errors=True)
+            ]
+            assert [getattr(one, "text", type(one)) for one in found] == [
+                "a", UsageError, UsageError, "chat", UsageError, "d",
+            ]  # fmt: skip
+        with pytest.raises(UsageError, match="the prompt is empty"):
+            [one async for one in client.many("llm", prompts)]
+        with pytest.raises(UsageError, match="unknown parameter"):  # holds for all: not each prompt's error
+            [one async for one in client.many("llm", prompts, return_errors=True, length=5)]
+
+    run(body, server.url)
+
+
+def test_an_asynchronous_client_takes_prompts_as_they_come(serve: Any) -> None:
+    server = serve(llm=echo())
+
+    async def prompts() -> AsyncIterator[str]:
+        yield "a"
+        await asyncio.sleep(0)
+        yield "b"
+
+    async def body() -> list[str]:
+        async with AsyncClient(server.url) as client:
+            found = [one async for one in client.many("llm", prompts())]
+            return [one.text for one in found if isinstance(one, Completion)]
+
+    assert asyncio.run(body()) == ["a", "b"]
+
+
+def test_hooks_of_many_run_in_the_callers_context(run: Any, serve: Any) -> None:
+    where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="lost")
+    seen: list[str] = []
+
+    class Looking(Hooks):
+        def started(self, request: RequestInfo) -> None:
+            seen.append(where.get())
+
+    server = serve(llm=echo())
+
+    async def body(client: Any) -> None:
+        where.set("here")
+        [one async for one in client.many("llm", ["a", "b", "c"], concurrency=2)]
+
+    run(body, server.url, hooks=[Looking()])
+    assert seen
+    assert set(seen) == {"here"}
 
 
 def test_leaving_many_cancels_what_runs(run: Any, serve: Any) -> None:
@@ -227,6 +285,7 @@ def test_spans_are_made_where_opentelemetry_is_installed(run: Any, serve: Any, s
     assert good.attributes["server.address"] == server.url
     assert server.served[0].headers["traceparent"].startswith("00-")
     assert bad.attributes["error.type"] == "ServerError"
+    assert "gen_ai.response.finish_reasons" not in bad.attributes
     assert bad.status[0] == "error"
     assert (good.ended, bad.ended) == (1, 1)
 
@@ -243,5 +302,5 @@ def test_tracing_can_be_switched_off_and_demanded(
     assert spans == []
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     run(body, server.url)
-    with pytest.raises(ImportError):
+    with pytest.raises(ImportError, match="pip install opentelemetry-api"):
         run(body, server.url, tracing=True)
