@@ -57,6 +57,8 @@ def test_a_full_pool_is_named_before_the_queue_that_it_makes():
 def test_long_answers_are_decode_and_long_prompts_prefill():
     assert names(run_of(ttft_s=0.05, step_s=0.05, tokens=100))[0] == "decode"
     assert names(run_of(ttft_s=2.0, step_s=0.01, tokens=10, prompt_tokens=4000))[0] == "prefill"
+    # few tokens after a first that took four steps' time: nothing but steps
+    assert names(run_of(ttft_s=0.4, step_s=0.1, tokens=4))[0] == "decode"
 
 
 def test_a_busy_front_is_seen():

@@ -178,16 +178,26 @@ def _kv(facts: Facts) -> Iterator[Limit]:
         )  # fmt: skip
 
 
-def _prefill(facts: Facts) -> Iterator[Limit]:
+def _first_s(facts: Facts) -> float:
+    """Of the time before the first token, what is not waiting for a place."""
     wait_s = facts.engine().get("engine_wait_s", 0.0) + facts.front().get("queue_wait_s", 0.0)
-    own_s = max(0.0, facts.ttft_s - wait_s)
+    return max(0.0, facts.ttft_s - wait_s)
+
+
+def _is_few_steps(first_s: float, step_s: float | None) -> bool:
+    """Whether it is the step that runs, and the request's own: no prompt makes that shorter."""
+    return step_s is not None and first_s < FEW_STEPS * step_s
+
+
+def _prefill(facts: Facts) -> Iterator[Limit]:
+    own_s = _first_s(facts)
     share = own_s / facts.latency_s if facts.latency_s else 0.0
     if not facts.decode_s or share <= 0.4 or not facts.prompts:
         return
     tokens = float(np.median(facts.prompts))
     step_s = _tpot_s(facts.record)
-    if step_s is not None and own_s < FEW_STEPS * step_s:
-        return  # the step that runs, and its own: no prompt makes that shorter
+    if _is_few_steps(own_s, step_s):
+        return
     if step_s is not None and own_s > (tokens + FEW_STEPS) * step_s:
         yield Limit(
             "waiting that no metric shows", share,
@@ -210,11 +220,12 @@ def _tpot_s(record: Record) -> float | None:
 
 
 def _decode(facts: Facts) -> Iterator[Limit]:
-    share = facts.decode_s / facts.latency_s if facts.latency_s else 0.0
+    tpot, first_s = _tpot_s(facts.record), _first_s(facts)
+    in_steps_s = facts.decode_s + (first_s if facts.decode_s and _is_few_steps(first_s, tpot) else 0.0)
+    share = in_steps_s / facts.latency_s if facts.latency_s else 0.0
     if share > 0.5:
         running = facts.engine().get("generation_mean")
         beside = f", {running:.1f} generate at once in the mean" if running is not None else ""
-        tpot = _tpot_s(facts.record)
         pace = f"TPOT P50 {1e3 * tpot:.1f} ms" if tpot is not None else "no TPOT"
         yield Limit(
             "decode", 0.6 * share, f"{share:.0%} of a request's time is decoding ({pace}{beside})",
