@@ -85,7 +85,16 @@ def test_a_card_that_is_not_listed_is_planned_by_what_nvidia_smi_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["A100-SXM-80GB:3g", "a100-sxm-80g 3g", "NVIDIA A100-SXM4-80GB MIG 3g.40gb"]
+    "written",
+    [
+        "A100-SXM-80GB:3g",
+        "a100-sxm-80g 3g",
+        "NVIDIA A100-SXM4-80GB MIG 3g.40gb",
+        "a100-sxm-80g-3g.40gb",
+        "a100-sxm-80gb/3g.40gb",
+        "a100-sxm-80g-mig-3g.40gb",
+        "a100-sxm-80g:3g.40gb+me",
+    ],
 )
 def test_a_mig_slice_is_a_gpu_of_its_own(written: str) -> None:
     found = find_gpu(written).gpu
@@ -104,3 +113,44 @@ def test_slices_that_a_gpu_has_not_are_refused() -> None:
         find_gpu("h100-sxm:5g")
     assert "H100-SXM:4g" in error.value.remedies[0]
     assert mig_slices(find_gpu("a30").gpu) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "share"),
+    [
+        ("h100-sxm:1g.10gb", "H100-SXM:1g", 1 / 8),
+        ("h100-sxm:1g.20gb", "H100-SXM:1g.20gb", 2 / 8),
+        ("h200-1g.18gb", "H200:1g", 1 / 8),
+        ("h200-1g.35gb", "H200:1g.35gb", 2 / 8),
+        ("b200-1g.23gb", "B200:1g", 1 / 8),
+        ("b200:2g.45gb", "B200:2g", 2 / 8),
+        ("h100-nvl:3g.47gb", "H100-NVL:3g", 4 / 8),
+        ("a30-1g.6gb", "A30:1g", 2 / 8),
+        ("rtx-pro-6000-2g.48gb", "RTX-Pro-6000:2g", 4 / 8),
+    ],
+)
+def test_a_mig_profile_has_the_memory_that_its_name_says(written: str, name: str, share: float) -> None:
+    found, whole = find_gpu(written).gpu, find_gpu(written.replace(":", "-").rsplit("-", 1)[0]).gpu
+    assert found.name == name
+    assert found.memory_bytes == pytest.approx(whole.memory_bytes * share * 0.95, rel=1e-6)
+    assert find_gpu(name).gpu == found
+
+
+@pytest.mark.parametrize(
+    ("written", "part"),
+    [
+        ("h100:1g.40gb", "1g of it has about 10 GB or about 20 GB"),
+        ("3g.40gb", "not of which GPU"),
+        ("MIG 1g.10gb", "not of which GPU"),
+        ("V100", "older than Turing"),
+        ("Tesla V100-SXM2-16GB", "older than Turing"),
+        ("GB10", "one memory"),
+        ("DGX Spark", "one memory"),
+        ("Jetson AGX Orin 64GB", "one memory"),
+        ("MI300X", "NVIDIA's GPUs only"),
+    ],
+)
+def test_what_cannot_be_planned_for_says_why_and_offers_no_other_gpu(written: str, part: str) -> None:
+    with pytest.raises(CatalogError, match=part) as caught:
+        find_gpu(written)
+    assert not any("did you mean" in remedy for remedy in caught.value.remedies)

@@ -24,8 +24,25 @@ NOMINAL_RESERVE = 0.03
 _MEMORY_EIGHTHS = {7: {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}, 4: {1: 2, 2: 4, 4: 8}}
 # Memory of a slice below its share of the whole: 9.50 GiB of 79.25 / 8 on an A100-80GB (1g.10gb), rounded up.
 MIG_RESERVE = 0.05
-_SLICE = re.compile(r"(?:[:\s]|\bmig\s)\s*(\d)g(?:\.\d+gb)?$", re.IGNORECASE)
+# Profiles with more memory than their slice's usual share, such as 1g.20gb of 80 GB: eighths.
+_LARGER_EIGHTHS = {7: {1: 2}}
+# A profile's name rounds its share of what the driver leaves: 1g.23gb is an eighth of a B200's 192 GB.
+_PROFILE_ROUNDING = 0.15
+_SLICE = re.compile(r"(?:^|[:/\s-])(\d)g(?:\.(\d+)gb)?(?:\+[a-z.]+)?$", re.IGNORECASE)
+_NAME_BEFORE_SLICE = re.compile(r"(?:\bmig)?[:/\s-]*$", re.IGNORECASE)
 _BRANDS = re.compile(r"nvidia|geforce|tesla|quadro")
+# Well-known processors that are left out on purpose, squeezed, and why.
+_LEFT_OUT = (
+    (
+        re.compile(r"(v100|p100|p40|p4|k80|m40|m60|titanv|titanxp?|gtx\d+|gv100)(pcie|sxm2?|dgxs)?\d*g?b?"),
+        "it is older than Turing (SM 7.5), where the GPUs begin that are planned for",
+    ),
+    (
+        re.compile(r"(dgx)?spark|gb10|(agx|jetson|orin|xavier|thor|nano|nx|t\d000)+\d*(super)?\d*g?b?"),
+        "it shares one memory between GPU and CPU, and the plan counts them as two",
+    ),
+    (re.compile(r"(amd|intel)?(instinct)?(mi\d{3}[ax]?|gaudi\d?)"), "TensorRT-LLM runs on NVIDIA's GPUs only"),
+)
 
 
 class Gpu(BaseModel):
@@ -86,16 +103,20 @@ def all_gpus() -> tuple[Gpu, ...]:
 def find_gpu(name: str) -> GpuMatch:
     """The GPU that ``name`` means, without regard to case, dashes, spaces, brand words or a trailing B or GB.
 
-    A name without its form factor takes the SXM row and says so. ``NAME:3g`` is a MIG slice, as is the name
-    that nvidia-smi gives it (``… MIG 3g.40gb``).
+    A name without its form factor takes the SXM row and says so. ``NAME:3g`` is a MIG slice, as are
+    ``NAME-3g.40gb`` and the name that nvidia-smi gives it (``… MIG 3g.40gb``).
 
     Raises:
         CatalogError: an unknown name (with the nearest ones), one that several GPUs share, or a slice that
             the GPU has not.
     """
     if found := _SLICE.search(name):
-        whole = find_gpu(re.sub(r"[:\s]+(mig)?$", "", name[: found.start()], flags=re.IGNORECASE))
-        return GpuMatch(mig_slice(whole.gpu, int(found[1])), whole.note)
+        before = _NAME_BEFORE_SLICE.sub("", name[: found.start()])
+        if not _squeeze(before):
+            raise CatalogError(f"{name!r} is a MIG slice, and not of which GPU", f"write both: a100-80g:{name}")
+        whole = find_gpu(before)
+        memory_gb = int(found[2]) if found[2] else None
+        return GpuMatch(mig_slice(whole.gpu, int(found[1]), memory_gb), whole.note)
     key = _squeeze(name)
     exact, loose = _index()
     if key in exact:
@@ -111,6 +132,9 @@ def find_gpu(name: str) -> GpuMatch:
         raise CatalogError(
             f"{name!r} can mean {len(rows)} GPUs", "write which: " + ", ".join(gpu.name for gpu in rows)
         )
+    for left_out, why in _LEFT_OUT:
+        if left_out.fullmatch(key):
+            raise CatalogError(f"no plan can be made for {name!r}: {why}", "`trtbuild gpus` lists the catalogue")
     near = difflib.get_close_matches(key, [*exact, *loose], n=8, cutoff=0.5)
     names = dict.fromkeys(gpu.name for k in near for gpu in ((exact[k],) if k in exact else loose[k]))
     remedies = ["did you mean " + ", ".join(list(names)[:5]) + "?"] if names else []
@@ -125,8 +149,11 @@ def mig_slices(gpu: Gpu) -> tuple[int, ...]:
     return tuple(size for size in sizes if size < gpu.mig_max)
 
 
-def mig_slice(gpu: Gpu, size: int) -> Gpu:
+def mig_slice(gpu: Gpu, size: int, memory_gb: int | None = None) -> Gpu:
     """A MIG slice as a GPU of its own: its share of arithmetic and memory; slices have no peer access.
+
+    Args:
+        memory_gb: of the profile (``1g.20gb``); default: the usual share of a slice of this size.
 
     Raises:
         CatalogError: the GPU has no such slice.
@@ -137,11 +164,14 @@ def mig_slice(gpu: Gpu, size: int) -> Gpu:
         raise CatalogError(
             f"{gpu.name} has no MIG slice {size}g", have or f"it cannot be split: --gpu {gpu.name}"
         )
-    memory, chip = _MEMORY_EIGHTHS[gpu.mig_max][size] / 8, size / gpu.mig_max
+    usual = _MEMORY_EIGHTHS[gpu.mig_max][size]
+    eighths = usual if memory_gb is None else _eighths_of_profile(gpu, size, memory_gb)
+    memory, chip = eighths / 8, size / gpu.mig_max
+    name = f"{gpu.name}:{size}g" if eighths == usual else f"{gpu.name}:{size}g.{memory_gb}gb"
     rates = {key: getattr(gpu, key) for key in ("fp16_tflops", "fp8_tflops", "int8_tops", "fp4_tflops")}
     return gpu.model_copy(
         update={
-            "name": f"{gpu.name}:{size}g",
+            "name": name,
             "aliases": (),
             "memory_gb": round(gpu.memory_gb * memory),
             "nvidia_smi_mib": None,
@@ -153,6 +183,20 @@ def mig_slice(gpu: Gpu, size: int) -> Gpu:
             "unverified": (*gpu.unverified, "usable_gib"),
         }
     )
+
+
+def _eighths_of_profile(gpu: Gpu, size: int, memory_gb: int) -> int:
+    """Eighths of the memory that a profile such as ``1g.20gb`` has."""
+    larger = _LARGER_EIGHTHS.get(gpu.mig_max, {}).get(size)
+    shares = [_MEMORY_EIGHTHS[gpu.mig_max][size], *([larger] if larger else [])]
+    near = min(shares, key=lambda share: abs(gpu.memory_gb * share / 8 - memory_gb))
+    if abs(gpu.memory_gb * near / 8 - memory_gb) > _PROFILE_ROUNDING * memory_gb:
+        have = " or ".join(f"about {gpu.memory_gb * share / 8:.0f} GB" for share in shares)
+        raise CatalogError(
+            f"{gpu.name} has no MIG slice {size}g.{memory_gb}gb: {size}g of it has {have}",
+            f"--gpu {gpu.name}:{size}g",
+        )
+    return near
 
 
 def unlisted_gpu(*, name: str, nvidia_smi_bytes: int, sm: str) -> Gpu:

@@ -57,7 +57,10 @@ def models_command(word: str | None, as_json: bool) -> None:
 @click.command("gpus")
 @_JSON
 def gpus_command(as_json: bool) -> None:
-    """List the GPUs of the catalogue. Rates are dense; memory is what can be planned with."""
+    """List the GPUs of the catalogue. Rates are dense; memory is what can be planned with.
+
+    MIG is the number of slices that a GPU can be split into; --gpu a100-80g:1g.10gb plans for one.
+    """
     from trtbuild.catalog.gpus import all_gpus
 
     if as_json:
