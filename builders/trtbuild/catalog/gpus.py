@@ -41,7 +41,10 @@ _LEFT_OUT = (
         re.compile(r"(dgx)?spark|gb10|(agx|jetson|orin|xavier|thor|nano|nx|t\d000)+\d*(super)?\d*g?b?"),
         "it shares one memory between GPU and CPU, and the plan counts them as two",
     ),
-    (re.compile(r"(amd|intel)?(instinct)?(mi\d{3}[ax]?|gaudi\d?)"), "TensorRT-LLM runs on NVIDIA's GPUs only"),
+    (
+        re.compile(r"(amd|intel)?(instinct)?(mi\d{3}[ax]?|gaudi\d?)"),
+        "TensorRT-LLM runs on NVIDIA's GPUs only",
+    ),
 )
 
 
@@ -113,7 +116,9 @@ def find_gpu(name: str) -> GpuMatch:
     if found := _SLICE.search(name):
         before = _NAME_BEFORE_SLICE.sub("", name[: found.start()])
         if not _squeeze(before):
-            raise CatalogError(f"{name!r} is a MIG slice, and not of which GPU", f"write both: a100-80g:{name}")
+            raise CatalogError(
+                f"{name!r} is a MIG slice, and not of which GPU", "write both: a100-80g:1g.10gb"
+            )
         whole = find_gpu(before)
         memory_gb = int(found[2]) if found[2] else None
         return GpuMatch(mig_slice(whole.gpu, int(found[1]), memory_gb), whole.note)
@@ -134,7 +139,9 @@ def find_gpu(name: str) -> GpuMatch:
         )
     for left_out, why in _LEFT_OUT:
         if left_out.fullmatch(key):
-            raise CatalogError(f"no plan can be made for {name!r}: {why}", "`trtbuild gpus` lists the catalogue")
+            raise CatalogError(
+                f"no plan can be made for {name!r}: {why}", "`trtbuild gpus` lists the catalogue"
+            )
     near = difflib.get_close_matches(key, [*exact, *loose], n=8, cutoff=0.5)
     names = dict.fromkeys(gpu.name for k in near for gpu in ((exact[k],) if k in exact else loose[k]))
     remedies = ["did you mean " + ", ".join(list(names)[:5]) + "?"] if names else []
