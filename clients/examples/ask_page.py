@@ -17,7 +17,9 @@ def main(picture: str, question: str, url: str = "127.0.0.1:8001", model: str = 
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: ask_page.py PICTURE QUESTION [HOST:PORT] [MODEL]")
     try:
         main(*sys.argv[1:])
-    except TritonStreamError as error:
+    except (OSError, TritonStreamError) as error:
         sys.exit(f"error: {error}")

@@ -15,7 +15,9 @@ def main(picture: str, url: str = "127.0.0.1:8001", model: str = "qwen-7b", read
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: ocr_then_ask.py PICTURE [HOST:PORT] [MODEL] [READER]")
     try:
         main(*sys.argv[1:])
-    except TritonStreamError as error:
+    except (OSError, TritonStreamError) as error:
         sys.exit(f"error: {error}")

@@ -28,7 +28,9 @@ def main(folder: str, url: str = "127.0.0.1:8001", model: str = "yolov3-tiny") -
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: see_pictures.py FOLDER [HOST:PORT] [MODEL]")
     try:
         main(*sys.argv[1:])
-    except TritonStreamError as error:
+    except (OSError, TritonStreamError) as error:
         sys.exit(f"error: {error}")

@@ -120,6 +120,19 @@ def test_an_example_without_its_model_says_so(serve: Any, tmp_path: Path, name: 
     assert done.returncode == (0 if name in ("fallback", "concurrent_requests") else 1)  # they go on
 
 
+@pytest.mark.parametrize("name", ["ask_page", "ocr_then_ask", "see_pictures"])
+@pytest.mark.parametrize("arguments", [[], ["nothing/there", "What?"]])
+def test_an_example_of_a_file_says_what_it_needs(serve: Any, name: str, arguments: list[str]) -> None:
+    server = serve(ocr=FakeModel.ocr(FakePage()))
+    given = [*arguments[: 2 if name == "ask_page" else 1], *([server.url] if arguments else [])]
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py", *given], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert ("nothing/there" if arguments else f"usage: {name}.py") in done.stderr
+
+
 def test_see_pictures(example: Any, serve: Any, tmp_path: Path) -> None:
     for name, colour in (("a.png", "white"), ("b.JPEG", "black")):
         Image.new("RGB", (40, 30), colour).save(tmp_path / name)
