@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from tests.support.lint_repo import nvidia, write
+from tests.support.lint_repo import PYTHON_MODEL, nvidia, write
 
 from trtbuild.cli import run
 from trtbuild.lint.rule import all_rules
 
 
 def test_a_clean_repository_is_silent(tmp_path, capsys):
-    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": ""})
+    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": PYTHON_MODEL})
     assert run(["lint", str(tmp_path)]) == 0
     assert tuple(capsys.readouterr()) == ("", "")
 
@@ -86,7 +86,7 @@ def test_fix_takes_quotes_away_and_has_nothing_left_to_do(tmp_path, capsys):
         'backend: "python"\nmax_batch_size: "8"\nmodel_transaction_policy { decoupled: "False" }\n'
         "instance_group [ { kind: 'KIND_CPU' count: 1 } ]\n"
     )
-    path = write(tmp_path, "m", text, {"1/model.py": ""})
+    path = write(tmp_path, "m", text, {"1/model.py": PYTHON_MODEL})
     assert run(["lint", str(tmp_path), "--fix"]) == 0
     told = [line for line in capsys.readouterr().err.splitlines() if "fixed: " in line]
     assert [line.split(":")[1] for line in told] == ["2", "3", "4"]

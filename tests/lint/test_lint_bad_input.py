@@ -8,7 +8,7 @@ import stat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.lint_repo import found, line_of, nvidia, only, write
+from tests.support.lint_repo import PYTHON_MODEL, found, line_of, nvidia, only, write
 
 from trtbuild.lint.pbtxt import Kind, PbtxtError, parse, whole_number
 from trtbuild.lint.run import lint
@@ -31,7 +31,7 @@ GOOD = 'name: "m"\nbackend: "python"\nmax_batch_size: 8\n'
     ],
 )
 def test_text_that_does_not_parse_is_one_finding_with_line_column_and_key(tmp_path, text, line, column, part):
-    write(tmp_path, "m", text, {"1/model.py": ""})
+    write(tmp_path, "m", text, {"1/model.py": PYTHON_MODEL})
     finding = only(tmp_path)
     assert (finding.rule, finding.place.file) == ("syntax", "m/config.pbtxt")
     assert (finding.place.line, finding.place.column) == (line, column)
@@ -51,7 +51,7 @@ def test_text_that_does_not_parse_is_one_finding_with_line_column_and_key(tmp_pa
     ],
 )
 def test_text_that_looks_strange_and_is_right(tmp_path, text):
-    write(tmp_path, "m", text, {"1/model.py": ""})
+    write(tmp_path, "m", text, {"1/model.py": PYTHON_MODEL})
     assert found(tmp_path) == []
 
 
@@ -64,7 +64,7 @@ def test_text_that_looks_strange_and_is_right(tmp_path, text):
     ],
 )
 def test_what_is_no_text_is_one_finding(tmp_path, raw, line):
-    write(tmp_path, "m", raw, {"1/model.py": ""})
+    write(tmp_path, "m", raw, {"1/model.py": PYTHON_MODEL})
     finding = only(tmp_path)
     assert (finding.rule, finding.place.line) == ("unreadable", line)
 
@@ -83,7 +83,7 @@ def test_what_is_no_text_is_one_finding(tmp_path, raw, line):
     ],
 )
 def test_a_file_that_is_no_text_is_named(tmp_path, raw, name, remedy):
-    write(tmp_path, "m", raw, {"1/model.py": ""})
+    write(tmp_path, "m", raw, {"1/model.py": PYTHON_MODEL})
     finding = only(tmp_path)
     assert finding.rule == "unreadable"
     assert name in finding.found
@@ -101,7 +101,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path, raw, name, remedy):
     ],
 )
 def test_long_words_and_key_paths_are_cut(tmp_path, text):
-    write(tmp_path, "m", text, {"1/model.py": ""})
+    write(tmp_path, "m", text, {"1/model.py": PYTHON_MODEL})
     for finding in lint(tmp_path):
         for part in (finding.found, finding.why, finding.remedy):
             assert max(map(len, part.split())) <= 400
@@ -114,7 +114,7 @@ def test_loops_of_links_and_folders_under_a_files_name(tmp_path):
         tmp_path,
         "round",
         GOOD.replace("m", "round", 1).replace('name: "round"', 'name: "round"'),
-        {"1/model.py": ""},
+        {"1/model.py": PYTHON_MODEL},
     )
     (tmp_path / "round" / "config.pbtxt").write_text('name: "round"\nbackend: "python"\n')
     (tmp_path / "round" / "1" / "again").symlink_to(tmp_path)
@@ -123,7 +123,7 @@ def test_loops_of_links_and_folders_under_a_files_name(tmp_path):
     (tmp_path / "folder" / "config.pbtxt").mkdir(parents=True)
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "config.pbtxt")  # reading it would never end
-    write(tmp_path, "lost", 'backend: "python"\n', {"1/model.py": ""})
+    write(tmp_path, "lost", 'backend: "python"\n', {"1/model.py": PYTHON_MODEL})
     (tmp_path / "lost" / "2").symlink_to("gone")
     assert [(rule, file) for rule, file, _ in found(tmp_path)] == [
         ("unreadable", "folder/config.pbtxt"),
@@ -145,7 +145,7 @@ def test_a_file_without_permission(tmp_path):
 def test_a_folder_that_is_no_model_and_a_name_with_a_newline(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("x")
-    write(tmp_path, "two\nlines", 'backend: "python"\n', {"1/model.py": ""})
+    write(tmp_path, "two\nlines", 'backend: "python"\n', {"1/model.py": PYTHON_MODEL})
     findings = lint(tmp_path)
     assert [(item.rule, str(item.place)) for item in findings] == [
         ("no-config", "notes"), ("model-name", "two\\nlines"),
@@ -178,7 +178,7 @@ def test_a_folder_that_is_no_model_and_a_name_with_a_newline(tmp_path):
     ],
 )
 def test_a_mistake_is_told_where_it_stands(tmp_path, text, rule, line):
-    write(tmp_path, "m", text, {"1/model.py": ""})
+    write(tmp_path, "m", text, {"1/model.py": PYTHON_MODEL})
     assert (rule, "m/config.pbtxt", line) in found(tmp_path)
 
 
@@ -196,7 +196,7 @@ def test_a_mistake_is_told_where_it_stands(tmp_path, text, rule, line):
     ],
 )
 def test_what_is_far_too_large_is_one_short_finding(tmp_path, text, rule):
-    write(tmp_path, "m", f'backend: "python"\n{text}\n', {"1/model.py": ""})
+    write(tmp_path, "m", f'backend: "python"\n{text}\n', {"1/model.py": PYTHON_MODEL})
     finding = only(tmp_path)
     assert (finding.rule, finding.place.line) == (rule, 2)
     assert len(finding.found) < 700
@@ -239,7 +239,7 @@ def test_an_engines_config_of_any_shape_is_one_finding(tmp_path, text, line):
 
 @pytest.mark.parametrize("text", ["", "[]", '{"interface": 5, "plan": []}', "[" * 100_000, "\x00"])
 def test_a_stamp_that_cannot_be_read(tmp_path, text):
-    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": ""})
+    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": PYTHON_MODEL})
     (tmp_path / "trtbuild.json").write_text(text)
     assert found(tmp_path) == [("stamp", "trtbuild.json", 0)]
 
@@ -288,5 +288,5 @@ def test_values_come_back_with_their_lines(text, number):
 @given(st.binary(max_size=200))
 def test_any_bytes_give_at_most_one_finding_of_the_file(tmp_path_factory, raw):
     repo = tmp_path_factory.mktemp("r")
-    write(repo, "m", raw, {"1/model.py": ""})
+    write(repo, "m", raw, {"1/model.py": PYTHON_MODEL})
     assert len([rule for rule, _, _ in found(repo) if rule in ("syntax", "unreadable")]) <= 1

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.lint_repo import found, line_of, nvidia, only, parameter, write
+from tests.support.lint_repo import PYTHON_MODEL, found, line_of, nvidia, only, parameter, write
+from tests.support.tiny_onnx import FLOAT, node, onnx_bytes
 
 ENGINE = Path("tensorrt_llm/config.pbtxt")
 
@@ -265,7 +266,7 @@ def test_a_front_that_promises_more_than_its_engine_takes(tmp_path):
         repo,
         "front",
         'backend: "python"\n' + parameter("engine_model", "tensorrt_llm") + parameter("max_seq_len", "5056"),
-        {"1/model.py": ""},
+        {"1/model.py": PYTHON_MODEL},
     )
     assert found(repo) == [("engine-limits", "front/config.pbtxt", line_of(path, '"5056"'))]
 
@@ -319,7 +320,7 @@ def test_llm_api_models_on_one_gpu_share_what_is_free(tmp_path):
         "gpu_device_ids", "0;0"
     )
     yaml = "model: a/b\nkv_cache_config:\n  free_gpu_memory_fraction: 0.9\n"
-    write(tmp_path, "tensorrt_llm", text, {"1/model.py": "", "1/model.yaml": yaml})
+    write(tmp_path, "tensorrt_llm", text, {"1/model.py": PYTHON_MODEL, "1/model.yaml": yaml})
     assert found(tmp_path) == [("kv-fraction-shared", "tensorrt_llm/1/model.yaml", 3)]
     write(tmp_path, "tensorrt_llm", text, {"1/model.yaml": yaml + "  max_gpu_total_bytes: 9000000000\n"})
     assert found(tmp_path) == []
@@ -368,7 +369,7 @@ def test_llmapi_settings_against_the_config(tmp_path):
         "tensorrt_llm",
         'backend: "python"\nmodel_transaction_policy {\n decoupled: true\n}\n',
         {
-            "1/model.py": "x = 1\n",
+            "1/model.py": PYTHON_MODEL + "x = 1\n",
             "1/model.yaml": "model: a/b\ntriton_config:\n  max_batch_size: 4\n  decoupled: False\n",
         },
     )
@@ -452,7 +453,12 @@ def test_fewer_groups_than_instances(tmp_path):
 
 def test_a_stray_folder_beside_the_versions(tmp_path):
     """G7."""
-    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": "", ".ipynb_checkpoints/model.py": ""})
+    write(
+        tmp_path,
+        "m",
+        'backend: "python"\n',
+        {"1/model.py": PYTHON_MODEL, ".ipynb_checkpoints/model.py": PYTHON_MODEL},
+    )
     assert found(tmp_path) == [("version-name", "m/config.pbtxt", 0)]
 
 
@@ -468,7 +474,9 @@ def test_a_stray_folder_beside_the_versions(tmp_path):
 )
 def test_folders_that_only_look_like_a_version(tmp_path, folder, severity, part):
     """Core's VersionsToLoad skips leading zeros and reads the rest with std::stoll."""
-    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": "", f"{folder}/model.py": ""})
+    write(
+        tmp_path, "m", 'backend: "python"\n', {"1/model.py": PYTHON_MODEL, f"{folder}/model.py": PYTHON_MODEL}
+    )
     finding = only(tmp_path)
     assert (finding.rule, finding.severity) == ("version-name", severity)
     assert part in finding.why
@@ -526,13 +534,13 @@ def test_batch_in_dims_on_one_side_of_an_ensemble_only(tmp_path):
         tmp_path,
         "pre",
         'backend: "python"\nmax_batch_size: 0\n' + pair.format("3, 1280, 1280"),
-        {"1/model.py": ""},
+        {"1/model.py": PYTHON_MODEL},
     )
     write(
         tmp_path,
         "net",
         'backend: "python"\nmax_batch_size: 0\n' + pair.format("1, 3, 1280, 1280"),
-        {"1/model.py": ""},
+        {"1/model.py": PYTHON_MODEL},
     )
     path = write(
         tmp_path, "all",
@@ -552,7 +560,7 @@ def test_python_instances_against_shared_memory(tmp_path):
         tmp_path,
         "m",
         'backend: "python"\ninstance_group [ { count: 100 kind: KIND_CPU } ]\n',
-        {"1/model.py": ""},
+        {"1/model.py": PYTHON_MODEL},
     )
     (tmp_path / "launch.sh").write_text("#!/bin/sh\ndocker run --shm-size 64m x\n")
     assert found(tmp_path) == [("shm-size", "launch.sh", 2)]
@@ -598,7 +606,7 @@ def test_keys_that_must_exist_from_a_version_on(tmp_path):
 
 def test_known_vulnerabilities_of_the_container(tmp_path):
     """K1, K2: fixed in 25.07."""
-    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": ""})
+    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": PYTHON_MODEL})
     assert "CVE-2025-23319" in "".join(item.found for item in found_all(tmp_path, container="25.06"))
     assert "CVE-2025-23319" not in "".join(item.found for item in found_all(tmp_path, container="25.08"))
 
@@ -682,23 +690,23 @@ def test_launch_lines_that_leave_bls_32_threads(tmp_path):
         (
             'backend: "python"\nparameters { key: "tensorrt_llm_model_name" value { string_value: "x" } }\n'
             'model_warmup [ { name: "w" } ]\n',
-            {"1/model.py": ""}, 3, "calls other models",
+            {"1/model.py": PYTHON_MODEL}, 3, "calls other models",
         ),
         (
             'backend: "python"\nmax_batch_size: 4\nmodel_warmup [ { name: "w"\n batch_size: 8 } ]\n',
-            {"1/model.py": ""}, 4, "batch_size 8 with max_batch_size 4",
+            {"1/model.py": PYTHON_MODEL}, 4, "batch_size 8 with max_batch_size 4",
         ),
         (
             'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
             'model_warmup [ { name: "w" inputs {\n'
             ' key: "B" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } } ]\n',
-            {"1/model.py": ""}, 4, "'B', which is no input",
+            {"1/model.py": PYTHON_MODEL}, 4, "'B', which is no input",
         ),
         (
             'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
             'model_warmup [ { name: "w" inputs { key: "A"\n'
             ' value { data_type: TYPE_FP32 dims: [ 1 ] input_data_file: "a.bin" } } } ]\n',
-            {"1/model.py": "", "a.bin": "x"}, 4, "warmup/a.bin is missing",
+            {"1/model.py": PYTHON_MODEL, "a.bin": "x"}, 4, "warmup/a.bin is missing",
         ),
     ],
 )  # fmt: skip
@@ -722,3 +730,87 @@ def test_a_repository_for_another_container_than_is_said(tmp_path):
     assert "1.2.1" in finding.found
     assert "--container 25.03" in finding.found
     assert "stamp" not in {rule for rule, _, _ in found(tmp_path / "repo", container="26.05")}
+
+
+NET = """backend: "onnxruntime"
+max_batch_size: 8
+input [ { name: "x"
+  data_type: TYPE_FP32
+  dims: [ 3, 224, 224 ] } ]
+output [ { name: "y"
+  data_type: TYPE_FP32
+  dims: [ 10 ] } ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "dims", "line", "part"),
+    [
+        (NET, ["N", 3, 224, 224], 0, ""),
+        (NET, ["N", 3, "H", "W"], 0, ""),
+        (NET.replace("max_batch_size: 8", ""), ["N", 3, 224, 224], 0, ""),
+        (NET.replace("max_batch_size: 8", "").replace("[ 3", "[ 4, 3").replace("[ 10", "[ 4, 10"),
+         ["N", 3, 224, 224], 0, ""),
+        (NET.replace("max_batch_size: 8", ""), ["N", 1, 28, 28], 5, "[-1, 1, 28, 28] in the ONNX file"),
+        ('backend: "onnxruntime"\n', ["N", 3, 224, 224], 0, ""),
+        (NET.replace('"x"', '"pixels"'), ["N", 3, 224, 224], 3, "no input 'pixels'; it has x"),
+        (NET.replace('"y"', '"scores"'), ["N", 3, 224, 224], 6, "no output 'scores'; it has y"),
+        (NET.replace("data_type: TYPE_FP32\n  dims: [ 10", "data_type: TYPE_FP16\n  dims: [ 10"),
+         ["N", 3, 224, 224], 7, "TYPE_FP32 in the ONNX file"),
+        (NET.replace("[ 3, 224", "[ -1, 3, 224"), ["N", 3, 224, 224], 5, "[3, 224, 224] behind the batch"),
+        (NET.replace("3, 224, 224", "3, -1, -1"), ["N", 3, 224, 224], 5, "[3, 224, 224] behind the batch"),
+        (NET, [1, 3, 224, 224], 2, "first dimension of x is fixed"),
+        (NET.replace("224 ]", "224 ] reshape { shape: [ 3, 50176 ] }"), ["N", 3, 50176], 0, ""),
+        (NET.replace("3, 224, 224", "3, ${side}, 224"), ["N", 3, 224, 224], 5, "placeholder"),
+    ],
+)  # fmt: skip
+def test_tensors_of_an_onnx_model_are_those_of_its_file(tmp_path, config, dims, line, part):
+    write(tmp_path, "net", config)
+    graph = onnx_bytes([node("Op", ["x"], ["y"])], {"x": (FLOAT, dims)}, {"y": (FLOAT, ["N", 10])})
+    (tmp_path / "net" / "1" / "model.onnx").write_bytes(graph)
+    if not part:
+        assert found(tmp_path) == []
+    elif part == "placeholder":
+        assert [name for name, _, _ in found(tmp_path)] == ["unfilled-placeholder"]
+    else:
+        finding = only(tmp_path)
+        assert (finding.rule, finding.place.line) == ("onnx-tensors", line)
+        assert part in finding.found
+
+
+def test_every_input_of_an_onnx_file_is_declared(tmp_path):
+    write(tmp_path, "net", NET)
+    inputs = {"x": (FLOAT, ["N", 3, 224, 224]), "mask": (FLOAT, ["N", 1])}
+    graph = onnx_bytes([node("Op", ["x", "mask"], ["y"])], inputs, {"y": (FLOAT, ["N", 10])})
+    (tmp_path / "net" / "1" / "model.onnx").write_bytes(graph)
+    assert "2 inputs, and mask is not declared" in only(tmp_path).found
+
+
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [
+        ("class TritonPythonModel:\n    pass\n", ""),
+        ("from mine import TritonPythonModel\n", ""),
+        ("from mine import Model as TritonPythonModel\n", ""),
+        ("from mine import *\n", ""),
+        ("import mine\nTritonPythonModel = mine.Model\n", ""),
+        ("class Model:\n    pass\n", "no class TritonPythonModel"),
+        ("def execute(:\n", "cannot parse it"),
+        ("x = '\0'\n", "cannot parse it"),
+    ],
+)
+def test_a_python_model_that_cannot_be_imported(tmp_path, code, part):
+    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": code})
+    if part:
+        finding = only(tmp_path)
+        assert (finding.rule, finding.place.file) == ("python-model", "m/1/model.py")
+        assert part in finding.found
+    else:
+        assert found(tmp_path) == []
+
+
+def test_a_config_that_leaves_the_backend_open(tmp_path):
+    write(tmp_path, "open", "max_batch_size: 8\n")
+    write(tmp_path, "told", "max_batch_size: 8\n", {"1/model.onnx": "x"})
+    write(tmp_path, "named.identity", "max_batch_size: 8\n")
+    assert found(tmp_path) == [("no-backend", "open/config.pbtxt", 0)]

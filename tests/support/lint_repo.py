@@ -10,6 +10,7 @@ from typing import Any
 from trtbuild.lint.findings import LintFinding
 from trtbuild.lint.run import lint
 
+PYTHON_MODEL = "class TritonPythonModel: ...\n"
 FACTS = Path(__file__).parents[1] / "golden" / "nvidia"
 
 # What a person fills the placeholders for types with.
