@@ -16,8 +16,10 @@ from tests.support.signals import heeding_ctrl_c
 
 from tritonstream.testing import FakeModel, FakeTriton
 from trtbuild.cli import run
+from trtbuild.cli.measured import the_model
 from trtbuild.errors import MeasureError
 from trtbuild.measure.records.store import Store
+from trtbuild.measure.server import MeasuredServer
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,37 @@ def test_no_server_is_an_error(tmp_path, capsys, monkeypatch):
     assert "error:" in capsys.readouterr().err
     assert run(("runs",)) == 1
     assert "no run was recorded" in capsys.readouterr().err
+
+
+def test_a_run_without_a_single_answer_fails(tmp_path, capsys):
+    with FakeTriton({"llm": FakeModel(reply=["w"], first_token_s=0.3)}) as fake:
+        words = ("--url", fake.url, "--model", "llm", "--duration", "1", "--warmup", "0", "--timeout", "0.1")
+        assert run(("bench", *words, "--runs", str(tmp_path / "r.sqlite"))) == 1
+    said = capsys.readouterr()
+    assert "100.0% timeouts" in said.out  # shown all the same
+    assert "requests was answered in full" in said.err
+
+
+def test_another_servers_model_is_asked_for_only_where_it_is_not_told(fake, tmp_path, capsys):
+    runs = ("--runs", str(tmp_path / "r.sqlite"))
+    assert run(("bench", "--url", fake.url, *runs)) == 1
+    assert "--model NAME" in capsys.readouterr().err  # the fake has no repository index
+    assert run(("bench", "--url", fake.url, "--model", "llm", "--mix", *runs)) == 1
+    assert "--vision-model NAME" in capsys.readouterr().err
+    assert run(("bench", "--url", "127.0.0.1:9", *runs)) == 1
+    said = capsys.readouterr().err
+    assert "no server answers at 127.0.0.1:9" in said
+    assert "--model" not in said
+
+
+def test_what_another_server_lists_is_taken_or_offered(monkeypatch):
+    server = MeasuredServer("there:8001")
+    monkeypatch.setattr(MeasuredServer, "models", lambda self: ["chat"])
+    assert the_model(server, None) == "chat"
+    monkeypatch.setattr(MeasuredServer, "models", lambda self: ["chat", "pages"])
+    with pytest.raises(MeasureError) as told:
+        the_model(server, None)
+    assert told.value.remedies == ("--model chat", "--model pages")
 
 
 def _requests(runs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sqlite3
@@ -31,6 +32,7 @@ from trtbuild.measure.load.spec import (
     Slo,
     TextTraffic,
 )
+from trtbuild.measure.metrics import summarise
 from trtbuild.measure.mix import Tokens, run_mix
 from trtbuild.measure.notes import judged
 from trtbuild.measure.records.record import Record
@@ -191,6 +193,77 @@ def test_a_run_that_is_told_to_end_is_kept_as_interrupted(store, told):
     assert any(one.outcome == "ok" for one in kept.requests)
 
 
+def test_ctrl_c_in_the_midst_of_a_callback_loses_nothing(fake, store, monkeypatch):
+    """gRPC's own callbacks tell that a call ended; one that was cut short left the run waiting for ever."""
+
+    async def sizing(*_, **__):
+        told = asyncio.get_running_loop().create_future()
+
+        def tell():
+            signal.raise_signal(signal.SIGINT)
+            told.set_result(None)
+
+        asyncio.get_running_loop().call_soon(tell)
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.wait_for(told, 5)
+
+    monkeypatch.setattr("trtbuild.measure.bench.make_caller", sizing)
+    with pytest.raises(KeyboardInterrupt):
+        run(fake, load(Closed(users=1)), store)
+    assert not store.path.exists()
+
+
+def test_ctrl_c_a_second_time_still_leaves_a_record_with_its_end(fake, store, monkeypatch):
+    def impatient(*words):
+        signal.raise_signal(signal.SIGINT)
+        return summarise(*words)
+
+    monkeypatch.setattr("trtbuild.measure.bench.summarise", impatient)
+    pressed = threading.Event()
+
+    def press(progress):
+        if progress.done and not pressed.is_set():
+            pressed.set()
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="is kept: trtbuild runs "):
+        run(fake, load(Closed(users=1), duration_s=30.0), store, on_progress=press)
+    assert store.read("last").state == "interrupted"
+
+
+def test_what_is_ignored_from_outside_stays_ignored(fake, store):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        hang_up = threading.Timer(0.5, signal.raise_signal, [signal.SIGHUP])
+        hang_up.start()
+        record = run(fake, load(Closed(users=1), duration_s=1.0), store)
+        hang_up.join()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert record.state == "complete"
+
+
+def test_a_limit_that_answers_break_does_not_keep_prompts_from_being_sized(store):
+    with FakeTriton({"llm": FakeModel(reply=WORDS, first_token_s=0.3)}) as fake:
+        record = run(fake, load(Closed(users=1), duration_s=1.0, timeout_s=0.1), store)
+    assert {one.outcome for one in record.requests} == {"timeout"}
+
+
+def test_so_many_requests_are_so_many(fake, store):
+    assert len(run(fake, load(Closed(users=3), requests=4), store).requests) == 4
+    flow = load(Constant(rate_per_s=20)).flows[0]
+    both = load(Constant(rate_per_s=20)).model_copy(update={"flows": (flow, flow), "requests": 5})
+    assert len(run(fake, both, store).requests) == 5
+
+
+def test_requests_that_began_in_the_warm_up_and_outlast_the_run_are_told(store):
+    with FakeTriton({"llm": FakeModel(reply=WORDS, between_tokens_s=0.2)}) as fake:
+        record = run(fake, load(Closed(users=2), duration_s=0.5, warmup_s=0.2), store)
+    assert "no request was measured: all 2 began in the 0.2 s of warm-up, and took up to" in record.notes[-1]
+
+
 def test_own_prompts_go_round(fake, store, tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_text('"one prompt"\n{"messages": [{"role": "user", "content": "two"}], "max_tokens": 3}\n')
@@ -317,7 +390,7 @@ def test_a_clock_that_jumps_is_told(fake, store):
 def test_a_server_that_answers_nothing_is_told_within_the_time_limit(store):
     with FakeTriton({"llm": FakeModel(reply=WORDS, faults=[Fault("stall", at=0, times=99)])}) as fake:
         begun_s = time.monotonic()
-        with pytest.raises(ServeError, match="total_s=0"):
+        with pytest.raises(ServeError, match=r"nothing was sent yet.*total_s=5"):
             run(fake, load(Closed(users=1), timeout_s=0.5), store)
     assert time.monotonic() - begun_s < 20
     assert not store.path.exists()  # nothing was measured

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -125,3 +127,15 @@ def test_the_command_finds_where_a_server_of_three_places_breaks(tmp_path, capsy
         code = run(("sweep", "--budget", "0.001", "--to", "4", *args, *fixed))
         assert code == 1
         assert "no level meets TTFT P50 ≤ 1 ms: 1 users comes nearest" in capsys.readouterr().err
+
+
+def test_a_level_with_too_few_requests_says_how_long_its_runs_must_be(tmp_path, capsys):
+    with FakeTriton({"llm": FakeModel(reply=[" w"] * 50, first_token_s=0.2)}) as fake:
+        words = ("--url", fake.url, "--model", "llm", "--traffic", "8/4", "--warmup", "0", "--to", "1")
+        fixed = ("sweep", *words, "--budget", "5", "--repeats", "1", "--runs", str(tmp_path / "runs.sqlite"))
+        assert run((*fixed, "--duration", "0.3")) == 1
+        said = capsys.readouterr().err
+        assert "1 users: P95 needs 72 requests, there are" in said
+        seconds = re.search(r"--duration (\d+)", said)
+        assert seconds is not None
+        assert 2 <= int(seconds[1]) <= 6  # 72 requests of 0.2 s, in runs of 1, 2 and 4 times that

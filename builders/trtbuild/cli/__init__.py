@@ -41,8 +41,8 @@ def run(args: Sequence[str]) -> int:
     except TrtbuildError as error:
         _show(error.message, error.remedies)
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted", file=sys.stderr)
+    except (KeyboardInterrupt, click.Abort) as error:
+        print(": ".join(["interrupted", *filter(None, [str(error)])]), file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _silence(sys.stdout)

@@ -46,6 +46,7 @@ from trtbuild.errors import MeasureError
 @click.option(
     "--vision-shape", default="closed:2", show_default=True, help="Of --mix: load of the vision model."
 )
+@click.option("--vision-model", metavar="NAME", help="Of --mix; default: the only one there is.")
 @click.option("--label", default="", help="A name to find the run by.")
 @runs_option
 @click.option("--json", "as_json", is_flag=True, help="The record as JSON, raw latencies included.")
@@ -62,6 +63,7 @@ def bench_command(
     load_file: Path | None,
     mix: bool,
     vision_shape: str,
+    vision_model: str | None,
     label: str,
     runs_file: Path | None,
     as_json: bool,
@@ -76,7 +78,8 @@ def bench_command(
 
     words = shape or (f"poisson:{rate}" if rate else f"closed:{users or 1}")
     if mix:
-        _mix(server, store, model, words, traffic, prefix_share, vision_shape, label, as_json, options)
+        vision = (vision_shape, vision_model)
+        _mix(server, store, model, words, traffic, prefix_share, vision, label, as_json, options)
         return
     if load_file is not None:
         load = load_from_file(load_file)
@@ -98,21 +101,28 @@ def bench_command(
             f"the run is not complete: {record.state} ({record.why})",
             f"what was measured is kept: trtbuild runs {record.run_id}",
         )
+    measured = record.measured()
+    if not any(one.outcome == "ok" for one in measured):
+        raise MeasureError(
+            f"none of {len(measured)} requests was answered in full" if measured else "nothing was measured",
+            f"what came is kept: trtbuild runs {record.run_id}",
+        )
 
 
 def _mix(
     server: Any, store: Any, model: str | None, shape: str, traffic: tuple[str, ...], prefix_share: float,
-    vision_shape: str, label: str, as_json: bool, options: dict[str, Any],
+    vision: tuple[str, str | None], label: str, as_json: bool, options: dict[str, Any],
 ) -> None:  # fmt: skip
     from trtbuild.cli.console import print_table
     from trtbuild.cli.measured import bounded
     from trtbuild.measure.mix import run_mix
 
+    vision_shape, vision_model = vision
     words = [item for item in traffic if not item.startswith("vision")]
     pictures = [item for item in traffic if item.startswith("vision")] or ["vision"]
     flows = [
         make_flow(the_model(server, model), shape, words, prefix_share),
-        make_flow(the_model(server, None, "vision"), vision_shape, pictures, 0.0),
+        make_flow(the_model(server, vision_model, "vision", "--vision-model"), vision_shape, pictures, 0.0),
     ]
     load = make_load(flows, options)
     with live("mix", 3 * load.duration_s) as display:

@@ -108,22 +108,35 @@ def open_store(runs_file: Path | None) -> Store:
     return Store(runs_file)
 
 
-def the_model(server: MeasuredServer, asked: str | None, kind: str = "llm") -> str:
-    """The model to call: as asked, else the only one of its kind in the repository.
+def the_model(server: MeasuredServer, asked: str | None, kind: str = "llm", option: str = "--model") -> str:
+    """The model to call: as asked, else the only one of its kind in the repository, or on another's server.
+
+    Args:
+        option: that names one.
 
     Raises:
-        MeasureError: none, several, or a server whose repository is not known.
+        MeasureError: none, or several.
+        ServeError: a server whose repository is not known here does not answer.
     """
     if asked is not None:
         return asked
     plan = server.plan()
     if plan is None:
-        raise MeasureError(f"what {server.address} serves is not known here", "name the model: --model NAME")
+        names = server.models()
+        if len(names) == 1:
+            return names[0]
+        what = (
+            f"{server.address} serves {len(names)} models" if names else f"{server.address} lists no models"
+        )
+        raise MeasureError(
+            f"{what}, and which of them takes {'pictures' if kind == 'vision' else 'text'} is not known here",
+            *(f"{option} {name}" for name in names or ["NAME"]),
+        )
     names = [model.name for model in (plan.llms if kind == "llm" else plan.visions)]
     if len(names) != 1:
         what = "language model" if kind == "llm" else "vision model"
         raise MeasureError(
-            f"{server.repository} holds {len(names)} {what}s", *(f"--model {name}" for name in names)
+            f"{server.repository} holds {len(names)} {what}s", *(f"{option} {name}" for name in names)
         )
     return names[0]
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,7 +33,8 @@ KEEP_EVERY_S = 1.0
 SAMPLE_EVERY_S = 0.5
 COLLECT_AFTER = 2000  # failed requests, each of which leaves some kilobytes in cycles
 _SWITCH_S = 0.0005  # between threads, so that keeping a run does not delay sending
-_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_ENDS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_PATIENCE = 3  # times that a run is told to end before it leaves its record without one
 
 
 def check_load(load: LoadSpec) -> None:
@@ -70,7 +71,7 @@ def bench(
     Raises:
         MeasureError: a load that cannot be sent.
         ServeError: the server cannot be reached, or does not know the model.
-        KeyboardInterrupt: after what was measured is recorded as interrupted.
+        KeyboardInterrupt: after what was measured is recorded as interrupted; its text says where.
     """
     check_load(load)
     record = Record(load=load.model_dump(mode="json"), label=label, kind=kind, series=series, seed=load.seed)
@@ -79,44 +80,75 @@ def bench(
     told = server.version()
     record.versions |= {"server": told} if told else {}
     run = _Run(server, load, store, record, on_progress)
-    with _ended_like_ctrl_c():
+    with _Ends() as ends:
         try:
-            _run(run.measure())
+            _run(run.measure(), ends)
         finally:
             run.finish()
+    if ends.told:
+        raise KeyboardInterrupt(
+            f"what was measured is kept: trtbuild runs {record.run_id}" if run.kept else ""
+        )
     return record
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+class _Ends:
+    """Ctrl-C, SIGTERM and a terminal that closes end a run; not in a thread, which has no signals.
+
+    The run is cancelled where it waits: an exception in the midst of a callback would lose what that was
+    about to tell, and gRPC wait for it for ever. While the record gets its end, one more is not heard.
+    """
+
+    def __init__(self) -> None:
+        self.told = 0
+        self._before: dict[int, Any] = {}
+        self._cancel: Callable[[], object] | None = None
+
+    def __enter__(self) -> _Ends:
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in _ENDS}
+            # What is ignored stays so: nohup, or a background job of a shell.
+            self._before = {key: value for key, value in handlers.items() if value is not signal.SIG_IGN}
+            for number in self._before:
+                signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def cancels(self, cancel: Callable[[], object]) -> None:
+        """What the signals do from now on."""
+        self._cancel = cancel
+        if self.told:
+            cancel()
+
+    def _hear(self, *_: object) -> None:
+        self.told += 1
+        if self.told >= _PATIENCE:
+            raise KeyboardInterrupt
+        if self.told == 1 and self._cancel is not None:
+            self._cancel()
+
+
+def _run(work: Coroutine[Any, Any, None], ends: _Ends) -> None:
     """``asyncio.run`` on a `SendFirstLoop`; ``asyncio.Runner`` is there from Python 3.11 only."""
     loop = SendFirstLoop()
     try:
         asyncio.set_event_loop(loop)
         task = loop.create_task(work)
+        # From a signal's handler, which the loop has to be woken for.
+        ends.cancels(lambda: loop.is_closed() or loop.call_soon_threadsafe(task.cancel))
         try:
             loop.run_until_complete(task)
-        except KeyboardInterrupt:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                loop.run_until_complete(task)
-            raise
+        except asyncio.CancelledError:
+            if not ends.told:
+                raise
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
         asyncio.set_event_loop(None)
         loop.close()
-
-
-@contextlib.contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM and a terminal that closes end a run as Ctrl-C does; not in a thread, which has no signals."""
-    numbers = _ENDS if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Run:
@@ -138,6 +170,11 @@ class _Run:
         self._begun = False
         self._failed = 0  # since the last collection
 
+    @property
+    def kept(self) -> bool:
+        """Whether the record is in the store."""
+        return self._begun and self._record.state != "not kept"
+
     async def measure(self) -> None:
         from tritonstream import AsyncClient, TritonStreamError
 
@@ -149,7 +186,12 @@ class _Run:
                     for flow in load.flows
                 }
             except TritonStreamError as error:
-                raise ServeError(str(error), "see what runs: trtbuild status") from error
+                raise ServeError(
+                    f"nothing was sent yet, the model could not be asked: {error}",
+                    "see what runs: trtbuild status"
+                    if self._server.is_here
+                    else "see whether it is up there",
+                ) from error
             record.notes += [*caller_notes(callers), *trace_notes(load)]
             for caller in callers.values():
                 await caller.warm()

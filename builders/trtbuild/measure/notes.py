@@ -76,7 +76,7 @@ def _about_requests(record: Record) -> list[str]:
     measured = record.measured()
     notes = []
     if not measured:
-        return ["no request was measured: the run ended within its warm-up, or nothing arrived"]
+        return [_why_nothing(record)]
     unfinished = sum(one.outcome == "unfinished" for one in measured)
     if unfinished:
         notes.append(f"{unfinished} of {len(measured)} requests did not finish")
@@ -96,6 +96,19 @@ def _about_requests(record: Record) -> list[str]:
     whys = {data.get("why", "") for data in record.metrics.get("all", {}).values() if isinstance(data, dict)}
     notes += [why for why in whys if why.startswith("window too short")]
     return [*notes, *_about_lengths(record, measured)]
+
+
+def _why_nothing(record: Record) -> str:
+    early, warmup_s = record.requests, record.load["warmup_s"]
+    if not early:
+        return "no request was measured: none was sent"
+    longest_s = max((one.latency_s or 0.0 for one in early), default=0.0)
+    if record.complete and record.window_s[1] > warmup_s:
+        return (
+            f"no request was measured: all {len(early)} began in the {warmup_s:g} s of warm-up, and took up "
+            f"to {longest_s:.1f} s; a longer --duration, or --warmup 0"
+        )
+    return f"no request was measured: the run ended within its {warmup_s:g} s of warm-up"
 
 
 def _span(values_s: list[float]) -> str:

@@ -62,6 +62,28 @@ class MeasuredServer:
             "plan": opened.plan.model_dump(mode="json") if opened else None,
         }
 
+    def models(self) -> list[str]:
+        """The models that Triton's repository index calls ready; empty of a server that has no such index.
+
+        Raises:
+            ServeError: nothing answers at its address.
+        """
+        import grpc
+        from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+        with grpc.insecure_channel(self.address) as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            try:
+                asked = service_pb2.RepositoryIndexRequest(ready=True)
+                return sorted({one.name for one in stub.RepositoryIndex(asked, timeout=_ANSWER_S).models})
+            except grpc.RpcError as error:
+                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                    raise ServeError(
+                        f"no server answers at {self.address}: {error.details()}",
+                        "the address of its gRPC service: --url HOST:PORT, Triton's default is port 8001",
+                    ) from error
+                return []
+
     def version(self) -> str | None:
         """Triton's own version, as its HTTP service tells."""
         if self.http is None:

@@ -21,6 +21,7 @@ from trtbuild.measure.stats import Estimate
 
 By = Literal["users", "rate"]
 RATE_STEP = 1.1  # a rate is found to within this factor
+LONGER = (1, 2, 4)  # times the duration, until a level has requests enough for its percentile
 MOST_FAILED = 0.01  # share of requests that may fail at a level that carries
 
 
@@ -219,6 +220,24 @@ def _stopped(level: Level, by: By, why: str, series: str, run_id: str) -> Measur
     )
 
 
+def _too_short(level: Level, by: By, duration_s: float) -> MeasureError:
+    """A level whose runs together have too few requests; says how long each would have to be."""
+    needed, runs = stats.least_count(level.budget.quantile), sum(LONGER)
+    seen = sum(len(record.measured()) for record in level.records)
+    measured_s = sum(record.window_s[1] - record.window_s[0] for record in level.records)
+    long = (
+        f"{math.ceil(1.2 * measured_s * needed / seen / runs + level.records[0].window_s[0])}"
+        if seen
+        else "N"
+    )
+    return MeasureError(
+        f"{level.load:g} {by}: {level.figure.why}, in {len(LONGER)} runs, the longest of "
+        f"{LONGER[-1] * duration_s:g} s",
+        f"--duration {long}",
+        "a lower --percentile, shorter answers, or --from a higher level",
+    )
+
+
 def sweep(
     server: MeasuredServer,
     load: LoadSpec,
@@ -248,7 +267,7 @@ def sweep(
     last: list[str] = []
 
     def measure(level: Level) -> None:
-        for longer in (1, 2, 4):
+        for longer in LONGER:
             spec = at_level(load, level.load, by).model_copy(update={"duration_s": longer * load.duration_s})
             name = f"{label} {level.load:g}".strip()
             try:
@@ -267,9 +286,7 @@ def sweep(
             if enough:
                 break
         else:
-            raise MeasureError(
-                f"{level.load:g} {by}: {level.figure.why}", "a longer --duration", "a lower percentile"
-            )
+            raise _too_short(level, by, load.duration_s)
         on_level(level)
 
     found = find_safe(measure, budget, by=by, start=start, most=most, least=least, repeats=repeats)

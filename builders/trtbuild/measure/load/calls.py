@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Now = Callable[[], float]
 _ONCE = Retry(attempts=1)  # what is measured is the server, not the client's patience
+_SIZING_S = 5.0  # at least, for an answer of one token
 _PROBES = (32, 160)  # words; far enough apart for the slope, short enough for any model
 
 
@@ -70,7 +71,8 @@ async def make_caller(client: AsyncClient, flow: Flow, load: LoadSpec, *, salt: 
         )
     sizing = Sizing()
     if model.kind is not ModelKind.ENGINE:
-        sizing = await prompt_sizing(client, model, timeout_s=load.timeout_s)
+        # A short limit is for whole answers under load, and may be meant to break them.
+        sizing = await prompt_sizing(client, model, timeout_s=max(load.timeout_s, _SIZING_S))
     return TextCaller(client, model, flow, load, sizing, salt)
 
 

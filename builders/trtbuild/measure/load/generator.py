@@ -142,8 +142,9 @@ class Generator:
             return
 
         def send(due_s: float, arrival: Arrival) -> None:
-            with sending():
-                self._keep(asyncio.ensure_future(self._one(flow, arrival.traffic, due_s, arrival.row)))
+            if not self._full:  # of all flows together
+                with sending():
+                    self._start(flow, arrival.traffic, due_s, arrival.row)
 
         items = islice(arrivals(flow, self._load), self._load.requests)
         schedule = Schedule(((one.at_s, one) for one in items), send, self.now)
@@ -159,9 +160,15 @@ class Generator:
     def _full(self) -> bool:
         return self._load.requests is not None and self._numbers >= self._load.requests
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
+    def _start(
+        self, flow: Flow, traffic: Traffic, intended_s: float, row: TraceRow | None
+    ) -> asyncio.Task[None]:
+        """One request, counted at once: whoever asks next whether there is room for another knows of it."""
+        number, self._numbers = self._numbers, self._numbers + 1
+        task = asyncio.ensure_future(self._one(number, flow, traffic, intended_s, row))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -174,14 +181,13 @@ class Generator:
         assert isinstance(flow.shape, Closed)
         await asyncio.sleep(max(0.0, start_s - self.now()))
         while not self._full and self.now() < self._load.duration_s:
-            task = asyncio.ensure_future(self._one(flow, next(draw), self.now(), None))
-            self._keep(task)
-            await asyncio.shield(task)
+            await asyncio.shield(self._start(flow, next(draw), self.now(), None))
             if flow.shape.think_s:
                 await asyncio.sleep(flow.shape.think_s)
 
-    async def _one(self, flow: Flow, traffic: Traffic, intended_s: float, row: TraceRow | None) -> None:
-        number, self._numbers = self._numbers, self._numbers + 1
+    async def _one(
+        self, number: int, flow: Flow, traffic: Traffic, intended_s: float, row: TraceRow | None
+    ) -> None:
         sample = RequestSample(
             number=number,
             traffic=traffic.name,
