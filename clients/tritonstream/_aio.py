@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Se
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from . import _checks
 from ._aio_stream import AsyncStream
 from ._aio_vision import AioVision
 from ._core import Core
@@ -103,6 +104,7 @@ class AsyncClient(AioVision):
         **params: Unpack[GenerateParams],
     ) -> Completion | AsyncStream:
         """See ``Client.chat``."""
+        _checks.flag("stream", stream)
         reader = AsyncStream(
             self, self._core.generation(model, None, messages, params, tools, client_template, not stream)
         )

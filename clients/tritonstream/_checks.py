@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Final
 
 from .errors import UsageError
@@ -31,7 +32,8 @@ def whole(low: int, high: int, what: str) -> Check:
     """A whole number; ``what`` says which."""
 
     def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        # not int alone: numpy's integers are counts as good
+        if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
             raise _refused(name, value, f"a whole number {what}")
 
     return check

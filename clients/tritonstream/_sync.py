@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from . import _checks
 from ._core import Core
 from ._infer import batches, joined, only
 from ._many import Window, as_call, carried, check_prompts
@@ -119,6 +120,7 @@ class Client(SyncVision):
         The model's own template renders them: at the server where it takes messages, else here, for which
         the client needs ``tokenizer``. ``client_template`` renders here in any case.
         """
+        _checks.flag("stream", stream)
         reader = Stream(
             self, self._core.generation(model, None, messages, params, tools, client_template, not stream)
         )

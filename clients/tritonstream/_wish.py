@@ -40,9 +40,8 @@ class Wish:
         elif isinstance(self.prompt, (bytes, bytearray)):
             raise UsageError("the prompt is bytes; decode it to str first")
         elif self.prompt is None or not isinstance(self.prompt, Sequence):
-            raise UsageError(
-                f"the prompt is {type(self.prompt).__name__}; give text, or token ids for an engine"
-            )
+            ids = "a list of token ids (its tolist())" if hasattr(self.prompt, "tolist") else "token ids"
+            raise UsageError(f"the prompt is {type(self.prompt).__name__}; give text, or {ids} for an engine")
         else:
             _checks.token_ids("the prompt", self.prompt)
         if self.tools is not None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tritonstream import (
@@ -16,6 +17,7 @@ from tritonstream import (
     Keepalive,
     ModelKind,
     Retry,
+    ServerError,
     Timeouts,
     Tls,
     UsageError,
@@ -144,6 +146,7 @@ FAKES: list[Callable[[], object]] = [
     lambda: FakeModel(without="seed"),  # type: ignore[arg-type]
     lambda: FakeTriton({"a": 5}),  # type: ignore[dict-item]
     lambda: FakeTriton({"": FakeModel()}),
+    lambda: FakeTriton([]),  # type: ignore[arg-type]
     lambda: FakeTriton({}, port=99999),
 ]
 OPTIONS: list[Callable[[], object]] = [
@@ -184,6 +187,43 @@ def test_no_option_takes_nonsense(make: Callable[[], object]) -> None:
 def test_an_unknown_option_of_a_client_is_told_with_the_nearest(kind: Any) -> None:
     with pytest.raises(UsageError, match="unknown parameter 'timeout'; did you mean 'timeouts'"):
         kind("127.0.0.1:1", timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reply"),
+    [
+        (ModelKind.FRONT, [1, 2]),
+        (ModelKind.FRONT, [None]),
+        (ModelKind.FRONT, lambda inputs: "one text"),
+        (ModelKind.FRONT, lambda inputs: None),
+        (ModelKind.ENGINE, ["a"]),
+    ],
+)
+def test_a_fake_says_what_its_reply_lacks(run: Any, serve: Any, kind: ModelKind, reply: Any) -> None:
+    server = serve(llm=FakeModel(kind=kind, reply=reply))
+
+    async def body(client: Any) -> None:
+        with pytest.raises(ServerError, match=r"reply (gave|holds) "):
+            await client.generate("llm", [1] if kind is ModelKind.ENGINE else "x", max_tokens=9)
+
+    run(body, server.url)
+
+
+def test_numpys_whole_numbers_are_counts_as_good(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel(), engine=FakeModel(kind=ModelKind.ENGINE, reply=[1, 2, 3]))
+
+    async def body(client: Any) -> None:
+        answer = await client.generate("llm", "x", max_tokens=np.int64(2), seed=np.uint64(2**64 - 1))
+        assert answer.text == "Hello,"
+        assert (await client.generate("engine", [1], max_tokens=np.int32(2))).token_ids == (1, 2)
+        with pytest.raises(UsageError, match=r"the prompt is ndarray.*tolist"):
+            await client.generate("engine", np.array([1, 2]), max_tokens=2)
+        with pytest.raises(UsageError, match="max_tokens"):
+            await client.generate("llm", "x", max_tokens=np.bool_(True))
+        with pytest.raises(UsageError, match="stream is 'yes'"):
+            await client.chat("llm", [{"role": "user", "content": "x"}], stream="yes")
+
+    run(body, server.url)
 
 
 @pytest.mark.parametrize("prompts", ["one prompt", b"x", None, 5, {"role": "user"}])

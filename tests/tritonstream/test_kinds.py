@@ -339,7 +339,8 @@ def test_what_only_the_engine_knows_that_it_cannot_is_unsupported_too(
     run: Any, serve: Any, kind: ModelKind, coded: bool
 ) -> None:
     said = "lora_task_id cannot be honoured by the CPU engine: it serves the base weights [UNSUPPORTED]"
-    server = serve(llm=FakeModel(kind=kind, reply=[5], faults=[Fault("error", 0, message=said)]))
+    reply = [5] if kind is ModelKind.ENGINE else ["a"]
+    server = serve(llm=FakeModel(kind=kind, reply=reply, faults=[Fault("error", 0, message=said)]))
     server.coded_errors = coded
 
     async def body(client: Any) -> None:

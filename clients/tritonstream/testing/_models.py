@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from .. import _checks, _tensors
+from ..errors import UsageError
 from ..models import ModelKind
 from ._arrays import FakePage, new_response, put, tensor_response
 from ._faults import Fault
@@ -117,7 +118,7 @@ class FakeModel:
         """
         if self.kind is ModelKind.FRONT:
             check_request(inputs)
-        pieces = list(self.reply(inputs) if callable(self.reply) else self.reply)
+        pieces = _pieces(self.reply(inputs) if callable(self.reply) else self.reply, self.kind)
         limit = _first(inputs, "max_tokens", "sampling_param_max_tokens", "request_output_len", default=2**31)
         tokens = min(len(pieces), limit)
         reason = "length" if len(pieces) >= limit else "stop"
@@ -242,6 +243,18 @@ def _text(item: bytes) -> str | bytes:
         return item.decode()
     except UnicodeDecodeError:
         return item
+
+
+def _pieces(reply: Any, kind: ModelKind) -> list[Piece]:
+    """The pieces of a reply; raises UsageError for what this kind of model cannot say."""
+    what = "token ids" if kind is ModelKind.ENGINE else "text (str or bytes)"
+    if isinstance(reply, (str, bytes)) or not isinstance(reply, Iterable):
+        raise UsageError(f"reply gave {reply!r}; it must give a list of {what}")
+    pieces = list(reply)
+    for piece in pieces:
+        if piece is None or isinstance(piece, (str, bytes)) is (kind is ModelKind.ENGINE):
+            raise UsageError(f"reply holds {piece!r}; of a model of kind {kind.value} it holds {what}")
+    return pieces
 
 
 def _bytes(piece: Piece) -> bytes:

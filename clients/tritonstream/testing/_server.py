@@ -52,6 +52,7 @@ class FakeTriton:
         credentials: Any = None,
         max_message_bytes: int = -1,
     ) -> None:
+        _checks.instance(Mapping, what="a mapping from names to FakeModel(...)")("models", models)
         _checks.tensors("models", models)
         _checks.sequence_of(FakeModel, "FakeModel(...)")("models", list(models.values()))
         _port("port", port)
