@@ -143,11 +143,38 @@ def test_a_quantised_source_is_converted_without_quantisation_flags() -> None:
         ("0.17.0.post1", "llama", "/app/tensorrt_llm/examples/llama/convert_checkpoint.py"),
         ("1.2.1", "mistral", "/app/tensorrt_llm/examples/models/core/llama/convert_checkpoint.py"),
         ("0.20.0", "qwen3", "/app/tensorrt_llm/examples/models/core/qwen/convert_checkpoint.py"),
+        ("1.2.1", "chatglm", "/app/tensorrt_llm/examples/models/core/glm-4-9b/convert_checkpoint.py"),
     ],
 )
 def test_converters_lie_where_the_version_has_them(version: str, model_type: str, path: str) -> None:
     made = commands(version, Recipe("convert", "fp16"), model_type=model_type)
     assert made[Step.CONVERT].argv[1] == path
+
+
+@pytest.mark.parametrize(
+    ("source", "vocab_size", "generation"),
+    [
+        ("THUDM/chatglm2-6b", 65_024, "chatglm2"),
+        ("THUDM/chatglm3-6b", 65_024, "chatglm3"),
+        ("/models/mine", 65_024, "chatglm3"),
+        ("THUDM/glm-4-9b-chat", 151_552, "glm4"),
+    ],
+)
+def test_the_converter_of_chatglm_is_told_the_generation(
+    source: str, vocab_size: int, generation: str
+) -> None:
+    """It looks for it in the folder's name otherwise, which is `source` for all."""
+    made = commands(
+        "1.2.1", Recipe("convert", "fp16"), model_type="chatglm", source=source, vocab_size=vocab_size
+    )
+    argv = made[Step.CONVERT].argv
+    assert argv[argv.index("--chatglm_version") + 1] == generation
+
+
+def test_glm_in_transformers_own_form_has_no_converter() -> None:
+    """GlmForCausalLM; the converter knows the form with code of its own, and GLM-10B under this type."""
+    with pytest.raises(BuildError, match="no converter"):
+        commands("1.2.1", Recipe("convert", "bf16"), model_type="glm")
 
 
 def test_an_unknown_model_type_and_a_version_too_old_are_refused_with_a_way_out() -> None:

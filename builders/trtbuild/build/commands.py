@@ -22,6 +22,7 @@ from typing import Literal
 from trtbuild.build.flags import (
     build_flags,
     converter_path,
+    glm_generation,
     paged_context_fmha,
     quantiser_flags,
 )
@@ -210,6 +211,8 @@ def _convert(llm: LlmPlan, version: str, model_type: str, recipe: Recipe, exampl
         *("--model_dir", "source", "--output_dir", "checkpoint.partial"),
         *("--dtype", llm.dtype, "--tp_size", str(llm.tp)),
     ]
+    if model_type == "chatglm":
+        argv += ["--chatglm_version", glm_generation(llm.source, llm.vocab_size)]
     inputs = ["source"]
     if recipe.source_quant is None and recipe.quant in ("int8", "int4"):
         argv += ["--use_weight_only", "--weight_only_precision", recipe.quant]

@@ -27,12 +27,12 @@ _CONVERTERS: dict[str, tuple[str, str]] = {
     "gemma2": ("gemma", "core/gemma"),
     "gemma3_text": ("gemma", "core/gemma"),
     "internlm2": ("internlm2", "core/internlm2"),
-    "chatglm": ("chatglm", "contrib/chatglm-6b"),
-    "glm": ("chatglm", "core/glm-4-9b"),
+    "chatglm": ("chatglm", "core/glm-4-9b"),  # of all generations; contrib/chatglm-* hold a README each
     "baichuan": ("baichuan", "contrib/baichuan"),
     "falcon": ("falcon", "contrib/falcon"),
     "gptj": ("gptj", "contrib/gptj"),
 }
+_CHATGLM_VOCAB = 65_024  # of ChatGLM2 and 3; GLM-4 has 151,552
 # Further model types that trtllm-build has a class for (tensorrt_llm/models/__init__.py, MODEL_MAP), which
 # quantize.py's checkpoints reach without a converter.
 _CLASSES = frozenset({
@@ -55,6 +55,16 @@ AWQ_CALIBRATION_LIMIT = 32
 
 def _before(version: str, other: str) -> bool:
     return version_key(version) < version_key(other)
+
+
+def glm_generation(source: str, vocab_size: int) -> str:
+    """Which of ChatGLM's generations a model is, in the converter's words.
+
+    Left to itself, the converter looks for it in the name of the folder, which is ``source`` in a build.
+    """
+    if vocab_size > _CHATGLM_VOCAB:
+        return "glm4"
+    return "chatglm2" if "chatglm2" in source.lower() else "chatglm3"
 
 
 def converter_path(model_type: str, version: str, examples: str) -> str:
