@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 from tests.support.plans import llm_plan
-from tests.support.trtllm_parsers import SNAPSHOTS, convert_parser, quantize_parser, snapshot_of
+from tests.support.trtllm_parsers import (
+    SNAPSHOTS,
+    convert_parser,
+    family_convert_parser,
+    gemma_convert_parser,
+    quantize_parser,
+    snapshot_of,
+)
 
 from trtbuild.build.commands import Command, Recipe, Step, llm_commands
 from trtbuild.catalog.versions import containers
@@ -169,6 +176,50 @@ def test_the_converter_of_chatglm_is_told_the_generation(
     )
     argv = made[Step.CONVERT].argv
     assert argv[argv.index("--chatglm_version") + 1] == generation
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("quant", ["bf16", "int8"])
+def test_gemmas_converter_has_words_of_its_own(version: str, quant: str) -> None:
+    model_type = "gemma2"
+    command = commands(version, Recipe("convert", quant), model_type=model_type, tp=2)[Step.CONVERT]
+    args = gemma_convert_parser(old="/models/" not in command.argv[1]).parse_args(arguments(command))
+    assert (args.ckpt_type, args.model_dir, args.output_model_dir) == ("hf", "source", "checkpoint.partial")
+    assert args.world_size == 2
+    assert args.weight_only_precision == ("int8" if quant == "int8" else None)
+
+
+@pytest.mark.parametrize("quant", ["bf16", "int4"])
+@pytest.mark.parametrize("model_type", ["phi3", "gptj", "falcon", "internlm2", "chatglm", "baichuan"])
+def test_other_families_converters_take_what_the_plan_says(model_type: str, quant: str) -> None:
+    command = commands("1.2.1", Recipe("convert", quant), model_type=model_type)[Step.CONVERT]
+    args = family_convert_parser(model_type).parse_args(arguments(command))
+    assert args.use_weight_only == (quant == "int4")
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "layers", "model_version"),
+    [(64_000, 32, "v1_7b"), (64_000, 40, "v1_13b"), (125_696, 32, "v2_7b"), (125_696, 40, "v2_13b")],
+)
+def test_the_converter_of_baichuan_is_told_the_model(
+    vocab_size: int, layers: int, model_version: str
+) -> None:
+    """It takes all for v1_13b otherwise, which has ALiBi where the 7B models have rotary positions."""
+    made = llm_commands(
+        llm_plan(quant="bf16", vocab_size=vocab_size),
+        target=Target.ENGINE,
+        version="1.2.1",
+        model_type="baichuan",
+        recipe=Recipe("convert", "bf16"),
+        layers=layers,
+    )
+    argv = made[0].argv
+    assert argv[argv.index("--model_version") + 1] == model_version
+
+
+def test_an_int8_cache_where_the_converter_calibrates_none_is_refused() -> None:
+    with pytest.raises(BuildError, match="calibrates no INT8 KV cache"):
+        commands("1.2.1", Recipe("convert", "bf16"), model_type="phi3", kv_dtype="int8")
 
 
 def test_glm_in_transformers_own_form_has_no_converter() -> None:

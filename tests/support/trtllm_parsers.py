@@ -295,6 +295,47 @@ def convert_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def gemma_convert_parser(*, old: bool) -> argparse.ArgumentParser:
+    """convert_checkpoint.py of gemma: examples/gemma at 201135e5, examples/models/core/gemma at 310decb9."""
+    parser = argparse.ArgumentParser(prog="convert_checkpoint.py", allow_abbrev=False)
+    parser.add_argument("--ckpt-type", choices=("jax", "keras", "torch", "hf"))
+    parser.add_argument("--model-dir", *([] if old else ["--model_dir"]), required=True)
+    parser.add_argument("--output-model-dir", *([] if old else ["--output_dir"]), required=True)
+    parser.add_argument("--world-size", type=int)
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"))
+    precisions = ("int8", "int4", "w4a8_awq", "w4a16_awq")
+    if old:
+        parser.add_argument(
+            "--use-weight-only-with-precision", dest="weight_only_precision", choices=precisions
+        )
+    else:
+        parser.add_argument("--use_weight_only", action="store_true")
+        parser.add_argument("--weight_only_precision", "--use-weight-only-with-precision", choices=precisions)
+    parser.add_argument("--int8_kv_cache", "--calibrate_kv_cache", "-kv", action="store_true")
+    parser.add_argument("--calib_dataset")
+    return parser
+
+
+def family_convert_parser(model_type: str) -> argparse.ArgumentParser:
+    """convert_checkpoint.py of phi (10c1d594), gptj (25b6cdd8), falcon (323e8460), internlm2 (368f8f2a),
+    glm-4-9b (10c1d594) and baichuan (25b6cdd8), as far as the plan may use it.
+    """
+    parser = argparse.ArgumentParser(prog="convert_checkpoint.py", allow_abbrev=False)
+    for name in ("model_dir", "output_dir"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--tp_size", type=int)
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"))
+    parser.add_argument("--use_weight_only", action="store_true")
+    parser.add_argument("--weight_only_precision", choices=("int8", "int4"))
+    if model_type == "chatglm":
+        parser.add_argument("--chatglm_version", choices=("glm4", "chatglm3", "chatglm2", "chatglm", "glm"))
+    if model_type == "baichuan":
+        parser.add_argument("--model_version", choices=("v1_7b", "v1_13b", "v2_7b", "v2_13b"))
+        parser.add_argument("--int8_kv_cache", action="store_true")
+        parser.add_argument("--calib_dataset")
+    return parser
+
+
 def lora_parser() -> argparse.ArgumentParser:
     """examples/hf_lora_convert.py at 05316d33."""
     parser = argparse.ArgumentParser(prog="hf_lora_convert.py", allow_abbrev=False)

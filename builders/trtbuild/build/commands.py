@@ -21,10 +21,11 @@ from typing import Literal
 
 from trtbuild.build.flags import (
     build_flags,
+    converter_flags,
     converter_path,
-    glm_generation,
     paged_context_fmha,
     quantiser_flags,
+    require_int8_kv,
 )
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.versions import version_key
@@ -152,6 +153,7 @@ def llm_commands(
     version: str,
     model_type: str,
     recipe: Recipe,
+    layers: int = 0,
     examples: str = EXAMPLES,
 ) -> tuple[Command, ...]:
     """Returns the commands for one language model, in order; empty for a local folder that needs none.
@@ -159,6 +161,7 @@ def llm_commands(
     Args:
         version: TensorRT-LLM version, such as "1.2.1" or "0.17.0.post1".
         model_type: ``model_type`` of the model's config.json; chooses the converter.
+        layers: of the model; only a converter asks for it.
         examples: folder of TensorRT-LLM's examples where the commands run.
 
     Raises:
@@ -169,7 +172,7 @@ def llm_commands(
         steps.append(_fetch(llm.source, recipe.revision))
     hf_export = target is not Target.ENGINE
     if recipe.method == "convert":
-        steps.append(_convert(llm, version, model_type, recipe, examples))
+        steps.append(_convert(llm, version, model_type, layers, recipe, examples))
     elif recipe.method == "quantise":
         steps.append(_quantise(llm, version, recipe, examples, hf_export))
     if target is Target.ENGINE:
@@ -205,18 +208,17 @@ def _checkpoint_facts(llm: LlmPlan, quant_algo: str | None) -> tuple[Fact, ...]:
     )
 
 
-def _convert(llm: LlmPlan, version: str, model_type: str, recipe: Recipe, examples: str) -> Command:
+def _convert(
+    llm: LlmPlan, version: str, model_type: str, layers: int, recipe: Recipe, examples: str
+) -> Command:
+    weight_only = recipe.quant if recipe.source_quant is None and recipe.quant in ("int8", "int4") else None
     argv = [
         *("python3", converter_path(model_type, version, examples)),
-        *("--model_dir", "source", "--output_dir", "checkpoint.partial"),
-        *("--dtype", llm.dtype, "--tp_size", str(llm.tp)),
+        *converter_flags(llm, version, model_type=model_type, layers=layers, weight_only=weight_only),
     ]
-    if model_type == "chatglm":
-        argv += ["--chatglm_version", glm_generation(llm.source, llm.vocab_size)]
     inputs = ["source"]
-    if recipe.source_quant is None and recipe.quant in ("int8", "int4"):
-        argv += ["--use_weight_only", "--weight_only_precision", recipe.quant]
     if llm.kv_dtype == "int8":
+        require_int8_kv(model_type)
         argv += ["--int8_kv_cache", "--calib_dataset", "calibration"]
         inputs.append("calibration")
     return Command(

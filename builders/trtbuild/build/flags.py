@@ -33,6 +33,14 @@ _CONVERTERS: dict[str, tuple[str, str]] = {
     "gptj": ("gptj", "contrib/gptj"),
 }
 _CHATGLM_VOCAB = 65_024  # of ChatGLM2 and 3; GLM-4 has 151,552
+SIZES_TOLD = frozenset({"baichuan"})  # model types whose converter is told the size
+_BAICHUAN1_VOCAB = 64_000  # Baichuan2 has 125,696
+_BAICHUAN_7B_LAYERS = 32  # 13B has 40, and ALiBi in place of rotary positions
+_GEMMA = ("gemma", "gemma2", "gemma3_text")
+# Converters that calibrate an INT8 KV cache; that of ChatGLM forgets its generation on the way.
+_INT8_KV = frozenset({
+    "llama", "mistral", "mixtral", "qwen", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "baichuan", *_GEMMA,
+})  # fmt: skip
 # Further model types that trtllm-build has a class for (tensorrt_llm/models/__init__.py, MODEL_MAP), which
 # quantize.py's checkpoints reach without a converter.
 _CLASSES = frozenset({
@@ -57,16 +65,6 @@ def _before(version: str, other: str) -> bool:
     return version_key(version) < version_key(other)
 
 
-def glm_generation(source: str, vocab_size: int) -> str:
-    """Which of ChatGLM's generations a model is, in the converter's words.
-
-    Left to itself, the converter looks for it in the name of the folder, which is ``source`` in a build.
-    """
-    if vocab_size > _CHATGLM_VOCAB:
-        return "glm4"
-    return "chatglm2" if "chatglm2" in source.lower() else "chatglm3"
-
-
 def converter_path(model_type: str, version: str, examples: str) -> str:
     """Returns the path of convert_checkpoint.py for a ``model_type`` of config.json.
 
@@ -84,6 +82,59 @@ def converter_path(model_type: str, version: str, examples: str) -> str:
     before, after = _CONVERTERS[model_type]
     folder = before if _before(version, "0.19.0") else f"models/{after}"
     return f"{examples}/{folder}/convert_checkpoint.py"
+
+
+def converter_flags(
+    llm: LlmPlan, version: str, *, model_type: str, layers: int, weight_only: str | None
+) -> tuple[str, ...]:
+    """Returns what convert_checkpoint.py of a family is called with; Gemma's has names of its own.
+
+    Args:
+        layers: of the model; tells sizes of a family apart.
+        weight_only: ``int8`` or ``int4``; None for 16 bit.
+    """
+    if model_type in _GEMMA:
+        flags = ["--ckpt-type", "hf", "--model-dir", "source", "--output-model-dir", "checkpoint.partial"]
+        flags += ["--dtype", llm.dtype, "--world-size", str(llm.tp)]
+        if weight_only is not None and _before(version, "0.19.0"):
+            return (*flags, "--use-weight-only-with-precision", weight_only)
+    else:
+        flags = ["--model_dir", "source", "--output_dir", "checkpoint.partial"]
+        flags += ["--dtype", llm.dtype, "--tp_size", str(llm.tp)]
+    if model_type == "chatglm":
+        flags += ["--chatglm_version", _glm_generation(llm)]
+    if model_type == "baichuan":
+        flags += ["--model_version", _baichuan_version(llm, layers)]
+    if weight_only is not None:
+        flags += ["--use_weight_only", "--weight_only_precision", weight_only]
+    return tuple(flags)
+
+
+def _glm_generation(llm: LlmPlan) -> str:
+    """The converter would look for it in the name of the folder, which is ``source`` in a build."""
+    if llm.vocab_size > _CHATGLM_VOCAB:
+        return "glm4"
+    return "chatglm2" if "chatglm2" in llm.source.lower() else "chatglm3"
+
+
+def _baichuan_version(llm: LlmPlan, layers: int) -> str:
+    """The converter would take every model for v1_13b."""
+    generation = "v1" if llm.vocab_size <= _BAICHUAN1_VOCAB else "v2"
+    return f"{generation}_{'7b' if layers <= _BAICHUAN_7B_LAYERS else '13b'}"
+
+
+def require_int8_kv(model_type: str) -> None:
+    """Raises where convert_checkpoint.py of a family calibrates no INT8 KV cache.
+
+    Raises:
+        BuildError: it does not.
+    """
+    if model_type not in _INT8_KV:
+        raise BuildError(
+            f"the converter of model_type {model_type!r} calibrates no INT8 KV cache",
+            "leave --kv-dtype at auto",
+            "--kv-dtype fp8 on a GPU with FP8 arithmetic: quantize.py calibrates it",
+        )
 
 
 def require_class(model_type: str, version: str) -> None:

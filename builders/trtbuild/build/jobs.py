@@ -15,12 +15,12 @@ from pathlib import Path
 from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibration
 from trtbuild.build.checkpoints import Checkpoint, expected_checkpoint, read_checkpoint
 from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
-from trtbuild.build.flags import CALIBRATED_FORMATS, require_class
+from trtbuild.build.flags import CALIBRATED_FORMATS, SIZES_TOLD, require_class
 from trtbuild.build.routes import hub_checkpoint, note_for_sibling, route, with_kv
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import BuildError, CatalogError, ModelSourceError
-from trtbuild.plan.architecture import from_hf_config, from_record
+from trtbuild.plan.architecture import Architecture, from_hf_config, from_record
 from trtbuild.plan.groups import choose_group
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import LlmSpec, Target, check_model_name
@@ -114,7 +114,7 @@ def plan_job(
     if target is Target.ENGINE and recipe.method == "quantise":
         require_class(checkpoint.model_type, version)
     if recipe.method == "quantise" and options.group_size is None:
-        architecture = from_hf_config(folder) if folder is not None else from_record(find_model(llm.source))
+        architecture = _architecture(folder, llm)
         recipe = replace(recipe, group_size=choose_group(architecture, find_format(llm.quant), llm.tp))
     calibration = None
     if recipe.method == "quantise" or llm.kv_dtype == "int8":
@@ -154,9 +154,14 @@ def plan_job(
         version=version,
         model_type=checkpoint.model_type,
         recipe=recipe,
+        layers=_architecture(folder, llm).layers if checkpoint.model_type in SIZES_TOLD else 0,
         examples=examples,
     )
     return Job(llm, commands, recipe, folder, calibration, options.loras, tuple(notes))
+
+
+def _architecture(folder: Path | None, llm: LlmPlan) -> Architecture:
+    return from_hf_config(folder) if folder is not None else from_record(find_model(llm.source))
 
 
 def lora_rank(folder: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtbuild.build.flags import converter_path, require_class
+from trtbuild.build.flags import converter_path, require_class, require_int8_kv
 from trtbuild.catalog.formats import find_kv_dtype, format_support, instead
 from trtbuild.catalog.versions import containers, llmapi_since, version_key
 from trtbuild.errors import BuildError
@@ -94,6 +94,8 @@ def check_model(subject: Subject) -> Iterator[Finding]:
             require_class(arch.model_type, plan.trtllm_version)  # quantize.py reads the folder itself
         else:
             converter_path(arch.model_type, plan.trtllm_version, "")
+            if subject.llm.kv_dtype == "int8":
+                require_int8_kv(arch.model_type)
     except BuildError as error:
         yield subject.finding("format.model", "error", error.message, *error.remedies)
 
