@@ -199,3 +199,4 @@ def test_a_run_that_is_interrupted_is_kept(tmp_path):
     assert (kept.state, kept.why) == ("interrupted", "stopped by its user")
     assert kept.requests
     assert kept.metrics["all"]["requests"] > 0
+    assert f"interrupted: what was measured is kept: trtbuild runs {kept.run_id}" in complaint

@@ -36,6 +36,26 @@ def test_levels_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("published figure" in text for text in data["notes"])
 
 
+def test_few_tokens_a_second_are_shown_and_a_price_says_of_what(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([*L4, "--rate", "0.01", "--osl", "20", "--price", "0.8"]) == 0
+    shown = capsys.readouterr().out
+    assert "cost of 1M tokens out" in shown
+    cells = next(line for line in shown.splitlines() if line.lstrip().startswith("0.01/s")).split()
+    assert any(0.1 < float(cell) < 0.35 for cell in cells if re.fullmatch(r"0\.\d+", cell))
+
+
+@pytest.mark.parametrize(
+    ("option", "needs"), [(["--think", "2"], "--users"), (["--prefixes", "3"], "--shared-prefix")]
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    option: list[str], needs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*L4, "--rate", "1", *option]) == 2
+    assert needs in capsys.readouterr().err
+
+
 def test_a_budget_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*L4, "--ttft-ms", "800", "--rate", "1", "--fleet-rate", "8", "--explain"]) == 0
     out = capsys.readouterr().out

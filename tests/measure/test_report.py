@@ -128,6 +128,52 @@ def test_a_browser_shows_it_and_it_prints(page, tmp_path):
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 4  # one a run and more
 
 
+@in_browser
+@pytest.mark.slow
+def test_a_narrow_screen_scrolls_tables_and_breaks_no_word(page, tmp_path):
+    script = """
+      const broken = [];
+      for (const cell of document.querySelectorAll('.scroll td')) {
+        const text = cell.firstChild;
+        for (const word of (text ? text.data : '').matchAll(/[a-z0-9]+/gi)) {
+          const range = document.createRange();
+          range.setStart(text, word.index); range.setEnd(text, word.index + word[0].length);
+          if (range.getClientRects().length > 1) broken.push(word[0]);
+        }
+      }
+      document.title = 'broken: ' + broken.length + ' of ' + window.innerWidth;
+    """
+    path = tmp_path / "report.html"
+    page = re.sub(r"<meta http-equiv=[^>]*>", "", page)
+    path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+    dom = browse(path, "--dump-dom", "--window-size=400,900")
+    assert re.search(r"<title>broken: 0 of (4\d\d|500)</title>", dom)
+
+
+def test_the_curve_of_levels_leads_over_the_mean_of_repeated_runs():
+    pages = [
+        report_page([level(users, seed) for seed, users in enumerate(loads)], title="t")
+        for loads in ((1, 4, 8, 8), (1, 4, 8))
+    ]
+    curves = [
+        page.partition("<h2>Throughput against latency</h2>")[2].partition("</figure>")[0] for page in pages
+    ]
+    repeated, once = (curve.count(">8</text>") for curve in curves)  # one is a tick
+    assert repeated == once == 2
+
+
+def test_the_title_of_several_runs_says_what_they_are(tmp_path, capsys):
+    store = Store(tmp_path / "runs.sqlite")
+    for users in (1, 4):
+        made = level(users, users)
+        made.label, made.kind = str(users), "sweep"
+        store.put(made)
+    assert run(("report", "--runs", str(store.path), "-o", str(tmp_path / "r.html"))) == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert f"<h1>Sweep of m: 2 runs, the last {made.run_id}</h1>" in page
+    assert "closed, users 4" in page
+
+
 @pytest.mark.slow
 def test_the_command_takes_the_whole_series(tmp_path, capsys):
     store = Store(tmp_path / "runs.sqlite")

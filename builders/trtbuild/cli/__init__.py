@@ -42,7 +42,8 @@ def run(args: Sequence[str]) -> int:
         _show(error.message, error.remedies)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
-        print(": ".join(["interrupted", *filter(None, [str(error)])]), file=sys.stderr)
+        told = str(error.__cause__ if isinstance(error, click.Abort) and error.__cause__ else error)
+        print(f"interrupted: {told}" if told else "interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _silence(sys.stdout)

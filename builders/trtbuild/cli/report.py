@@ -12,6 +12,8 @@ from trtbuild.cli.options import ABOVE_ZERO
 from trtbuild.errors import MeasureError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trtbuild.measure.records.record import Record
 
 
@@ -28,7 +30,18 @@ def _page(records: list[Record], title: str | None, budget_s: float | None) -> s
         )
     if compared:
         return quality_page(last.metrics["page"], title=title or f"Quality {last.label or last.run_id}")
-    return report_page(records, title=title or f"Measurement {last.label or last.run_id}", budget_s=budget_s)
+    return report_page(records, title=title or _title(records), budget_s=budget_s)
+
+
+def _title(records: Sequence[Record]) -> str:
+    """What it is about: a run by its label or id, several by what they have in common."""
+    last = records[-1]
+    if len(records) == 1:
+        return f"Measurement {last.label or last.run_id}"
+    kinds = {one.kind for one in records}
+    models = dict.fromkeys(name for one in records for name in one.deployment.get("models", ()))
+    what = last.kind.capitalize() if len(kinds) == 1 else "Measurements"
+    return f"{what} of {', '.join(models) or 'a server'}: {len(records)} runs, the last {last.run_id}"
 
 
 @click.command("report")
@@ -47,7 +60,7 @@ def _page(records: list[Record], title: str | None, budget_s: float | None) -> s
     metavar="SECONDS",
     help="TTFT budget line; default: the run's SLO.",
 )
-@click.option("--title", help="Default: the label or id of the last run.")
+@click.option("--title", help="Default: by what was measured.")
 @runs_option
 def report_command(
     runs: tuple[str, ...], output: Path, budget_s: float | None, title: str | None, runs_file: Path | None

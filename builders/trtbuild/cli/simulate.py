@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _COUNT = click.IntRange(min=1)
 # A million requests take about a minute, and each some hundred bytes.
 _MOST_REQUESTS = 20_000_000
+_MANY_REQUESTS = 200_000  # above which a level takes half a minute and more
 _MOST_REPLICAS = 10_000
 
 
@@ -78,7 +79,7 @@ _MOST_REPLICAS = 10_000
 @click.option(
     "--price",
     type=Number(min=0, min_open=True, max=1e6),
-    help="Of a GPU hour: adds the cost of a million tokens.",
+    help="Of a GPU hour: adds the cost of a million tokens of answers.",
 )
 @click.option(
     "--requests",
@@ -130,6 +131,10 @@ def simulate_command(
     **flags: Any,
 ) -> None:
     """Predict TTFT, TPOT and throughput of a deployment under load. Needs no GPU."""
+    if flags["think"] and not users:
+        raise click.UsageError("--think is a pause of --users N; requests of a --rate wait for nobody.")
+    if flags["prefixes"] > 1 and flags["shared_prefix"] is None:
+        raise click.UsageError("--prefixes counts different ones of --shared-prefix TOKENS: give that too.")
     mix = _mix(flags)
     if fleet_rate is not None and ttft_ms is None:
         raise click.UsageError("--fleet-rate counts the replicas that keep a budget: give --ttft-ms too.")
@@ -148,6 +153,8 @@ def simulate_command(
     if budget is not None:
         answer = found.within(budget, mix, system=system, fleet_rate=fleet_rate, requests=requests, seed=seed)
     levels = [Level(rate=rate) for rate in rates] + [Level(users=count) for count in users]
+    if levels and requests >= _MANY_REQUESTS:
+        note(f"· {requests:,} requests a level, as predicted and at both ends of the error bars")
     rows = [forecast(system, mix, level, requests=requests, seed=seed) for level in levels]
     if load_file is not None:
         rows.append(predicted(system, *offered_by(load_from_file(load_file))))

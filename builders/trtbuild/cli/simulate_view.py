@@ -30,12 +30,12 @@ def print_forecasts(rows: Sequence[Forecast], costs: Sequence[float | None]) -> 
             _ms(row.ttft_s[50]),
             _ms(row.ttft_s[95]),
             _ms(row.tpot_s[50]),
-            f"{row.tokens_out_per_s.value:,.0f}",
+            _rate(row.tokens_out_per_s.value),
             f"{row.mean_batch:.1f}",
             f"{row.busy_share:.0%}",
         ]
         lines.append([*line, f"{cost:.2f}"] if priced else line)
-    print_table([*columns, ">a million"] if priced else columns, lines)
+    print_table([*columns, ">cost of 1M tokens out"] if priced else columns, lines)
     if any(row.level.rate and row.requests_per_s < 0.95 * row.level.rate for row in rows):
         note("where fewer requests a second end than come, the queue grows as long as the load lasts")
     for row in rows:
@@ -45,6 +45,11 @@ def print_forecasts(rows: Sequence[Forecast], costs: Sequence[float | None]) -> 
                 f"{_level(row.level)}: a picture takes {latency[50] * 1e3:.0f} ms, "
                 f"P95 {latency[95] * 1e3:.0f} ms"
             )
+
+
+def _rate(per_s: float) -> str:
+    """Whole tokens a second, and two digits of few."""
+    return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"
 
 
 def print_limits(rows: Sequence[Forecast], limits: Limits, mix: Mix) -> None:

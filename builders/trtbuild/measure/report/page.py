@@ -81,7 +81,9 @@ def _generator(record: Record) -> str:
 
 
 def _flow(flow: dict[str, Any]) -> str:
-    shape = ", ".join(f"{key} {value}" for key, value in flow["shape"].items() if value)
+    shape = ", ".join(
+        str(value) if key == "kind" else f"{key} {value}" for key, value in flow["shape"].items() if value
+    )
     return f"{flow['model']}: {shape}; {', '.join(item['name'] for item in flow['traffic'])}"
 
 

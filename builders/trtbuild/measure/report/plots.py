@@ -133,8 +133,18 @@ def throughput_latency(records: Sequence[Record]) -> str | None:
         return None
     drawing = new_figure()
     axes = drawing.add_subplot()
-    axes.plot([row[2] for row in rows], [row[1] for row in rows], color=COLOURS[0], marker="o", markersize=4)
-    for load, rate, latency_ms in rows:
+    axes.plot(
+        [row[2] for row in rows], [row[1] for row in rows],
+        color=COLOURS[0], marker="o", markersize=3, linestyle="", alpha=0.5,
+    )  # fmt: skip
+    levels = [
+        (load, *np.mean([row[1:] for row in rows if row[0] == load], axis=0))
+        for load in sorted({row[0] for row in rows})
+    ]  # the line leads over the mean of a level's runs
+    axes.plot(
+        [row[2] for row in levels], [row[1] for row in levels], color=COLOURS[0], marker="o", markersize=4
+    )
+    for load, rate, latency_ms in levels:
         axes.annotate(
             f"{load:g}", (latency_ms, rate), xytext=(5, -10), textcoords="offset points", fontsize=8
         )
