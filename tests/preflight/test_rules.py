@@ -187,6 +187,16 @@ def test_a_model_without_a_converter_names_the_other_target() -> None:
     assert "llmapi" in found["format.model"].remedy
 
 
+@pytest.mark.parametrize("target", [Target.ENGINE, Target.LLMAPI])
+def test_a_model_that_no_target_serves_is_sent_to_none_of_them(target: Target) -> None:
+    found = check(
+        llm_plan("v2", source="deepseek-ai/DeepSeek-V2-Lite-Chat", quant="bf16", dtype="bfloat16"),
+        target=target,
+    )
+    assert "--target" not in found["format.model"].remedy
+    assert "another model" in found["format.model"].remedy
+
+
 @pytest.mark.parametrize(
     ("source", "container", "words", "remedy"),
     [  # NVIDIA's pages "Supported Models" of 1.0.0 and 1.2.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from trtbuild.build.flags import converter_path, require_class, require_int8_kv
 from trtbuild.catalog.formats import find_kv_dtype, format_support, instead
@@ -11,6 +12,10 @@ from trtbuild.errors import BuildError
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject
 from trtbuild.spec import Target
+
+
+_LLMAPI = "--target llmapi"
+_OTHER_MODEL = "choose another model: no target serves this one; `trtbuild models` lists some"
 
 
 def check_target(subject: Subject) -> Iterator[Finding]:
@@ -97,7 +102,35 @@ def check_model(subject: Subject) -> Iterator[Finding]:
             if subject.llm.kv_dtype == "int8":
                 require_int8_kv(arch.model_type)
     except BuildError as error:
-        yield subject.finding("format.model", "error", error.message, *error.remedies)
+        remedies = [remedy for remedy in error.remedies if _LLMAPI not in remedy]
+        remedies = [*_llmapi_way(arch.hf_class, plan.trtllm_version), *remedies]
+        yield subject.finding("format.model", "error", error.message, *(remedies or [_OTHER_MODEL]))
+
+
+def _llmapi_way(hf_class: str, version: str) -> list[str]:
+    """The way over the LLM API, where its list of models has the class."""
+    since = llmapi_since(hf_class)
+    if since is None:
+        return []
+    if version_key(since) <= version_key(version):
+        return [f"{_LLMAPI}, which loads {hf_class}"]
+    return [f"{_LLMAPI} in a container with TensorRT-LLM {since} or newer, which loads {hf_class}"]
+
+
+def _engine_way(model_type: str, version: str) -> str | None:
+    """The way over an engine, by the converter or without it."""
+    ways = (
+        (lambda: converter_path(model_type, version, ""), "--target engine, whose converter takes it"),
+        (
+            lambda: require_class(model_type, version),
+            "--target engine --quant awq or fp8: quantize.py needs no converter",
+        ),
+    )
+    for check, way in ways:
+        with suppress(BuildError):
+            check()
+            return way
+    return None
 
 
 def _check_class(subject: Subject, version: str) -> Iterator[Finding]:
@@ -110,15 +143,13 @@ def _check_class(subject: Subject, version: str) -> Iterator[Finding]:
     if since is not None:
         fits = next(row for row in reversed(containers()) if version_key(row.trtllm) >= version_key(since))
         remedies.append(f"container {fits.release} (TensorRT-LLM {fits.trtllm}) or newer")
-    try:
-        converter_path(subject.architecture.model_type, version, "")
-        remedies.append("--target engine, whose converter takes it")
-    except BuildError:
-        remedies.append("another model" if since is None else "another target")
+    engine = _engine_way(subject.architecture.model_type, version)
+    if engine is not None:
+        remedies.append(engine)
     known = "config.json names no architectures" if name == "unknown" else f"the LLM API has no {name}"
     yield subject.finding(
         "format.model",
         "error",
         f"{known} in TensorRT-LLM {version}: loading ends with 'Unknown architecture'",
-        *remedies,
+        *(remedies or [_OTHER_MODEL]),
     )
