@@ -111,6 +111,11 @@ def test_modelopts_own_file_counts_as_the_quantisation(tmp_path: Path) -> None:
         ({**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 3}, "cannot share 3 KV heads"),
         ({**LLAMA, "tie_word_embeddings": "false"}, "true or false"),
         ({**LLAMA, "torch_dtype": "float8"}, "torch_dtype is 'float8'"),
+        ({**LLAMA, "model_type": "mixtral"}, "a model with experts"),
+        ({**LLAMA, "rope_scaling": "linear"}, "an object is needed"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "type 'spiral'"),
+        ({**LLAMA, "rope_scaling": {"type": "yarn"}}, "the factor None"),
+        ({**LLAMA, "rope_scaling": {"type": "linear", "factor": float("nan")}}, "the factor nan"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(config: dict[str, object], says: str) -> None:
@@ -185,3 +190,17 @@ def test_a_config_without_a_longest_context_gets_transformers_default_and_says_s
     assert "2048 is transformers' default for falcon" in found.assumption
     with pytest.raises(ModelSourceError, match="no max_position_embeddings"):
         from_hf_config({**falcon, "model_type": "new", "intermediate_size": 128})
+
+
+def test_rope_parameters_of_transformers_5_stretch_the_context_as_rope_scaling_does() -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
+    older = {**LLAMA, "max_position_embeddings": 32_768, "rope_theta": 1e6, "rope_scaling": scaling}
+    newer = {**LLAMA, "max_position_embeddings": 32_768, "rope_parameters": {**scaling, "rope_theta": 1e6}}
+    plain = {**LLAMA, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+    assert from_hf_config(older).context == from_hf_config(newer).context == 131_072
+    assert from_hf_config(plain).context == from_hf_config(LLAMA).context
+
+
+def test_a_multimodal_config_with_its_text_model_on_top_says_what_is_left_out() -> None:
+    flat = {**LLAMA, "model_type": "qwen2_5_vl", "vision_config": {"depth": 32}}
+    assert "only its text tower is planned" in (from_hf_config(flat).assumption or "")

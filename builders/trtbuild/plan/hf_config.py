@@ -29,6 +29,8 @@ _MIXED_LAYERS = (
     "linear_num_key_heads", "block_configs", "cross_attention_layers", "block_types", "attn_type_list",
     "num_kv_shared_layers",
 )  # fmt: skip
+# Beside a text model's own fields (Qwen2-VL, Qwen2.5-VL).
+_TOWERS = ("vision_config", "audio_config")
 # What `layer_types` may hold: anything else is a layer without a paged KV cache.
 _ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
 # transformers writes only what differs from a class default into text_config.
@@ -105,17 +107,27 @@ def parse_hf_config(config: Config) -> Architecture:
     if isinstance(text, Mapping):
         return _text_tower(config, text, model_type)
     architecture = replace(from_shape(shape_of(config, model_type)), native_quant=format_in(config))
+    if any(isinstance(config.get(key), Mapping) for key in _TOWERS):
+        architecture = replace(architecture, assumption=_text_only(model_type))
     if (context := default_context(config, model_type)) is not None:
         note = f"config.json names no longest context; {context} is transformers' default for {model_type}"
-        architecture = replace(architecture, assumption=note)
+        architecture = _assuming(architecture, note)
     if family_of(model_type) in KNOWN_FAMILIES:
         return architecture
     shown = model_type or "(none)"
-    return replace(
+    return _assuming(
         architecture,
-        assumption=f"config.json's model_type {shown} is not a known family; it is taken as llama-like "
+        f"config.json's model_type {shown} is not a known family; it is taken as llama-like "
         "(gated MLP, two norms a layer), so compare the weights with the size of its files",
     )
+
+
+def _assuming(architecture: Architecture, note: str) -> Architecture:
+    return replace(architecture, assumption="; ".join(filter(None, (architecture.assumption, note))))
+
+
+def _text_only(model_type: str) -> str:
+    return f"config.json is of a multimodal model ({model_type}); only its text tower is planned"
 
 
 def _text_tower(config: Config, text: Config, model_type: str) -> Architecture:
@@ -127,8 +139,7 @@ def _text_tower(config: Config, text: Config, model_type: str) -> Architecture:
     inner["model_type"] = inner.get("model_type") or model_type
     inner["architectures"] = config.get("architectures")  # what is loaded is the whole model
     architecture = parse_hf_config(inner)
-    note = f"config.json is of a multimodal model ({model_type}); only its text tower is planned"
-    return replace(architecture, assumption="; ".join(filter(None, (architecture.assumption, note))))
+    return _assuming(architecture, _text_only(model_type))
 
 
 def _refuse_other_kinds(config: Config, model_type: str) -> None:

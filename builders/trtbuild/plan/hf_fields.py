@@ -49,6 +49,13 @@ _DEFAULT_CONTEXTS = {
     "qwen3": 32_768, "qwen3_moe": 32_768, "smollm3": 32_768, "gemma": 8192, "gemma2": 8192, "phi3": 4096,
     "deepseek_v3": 4096,
 }  # fmt: skip
+# Families in which transformers puts experts of its own number where config.json names none.
+_ALWAYS_EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3", "kimi_k2")
+# What TensorRT-LLM knows (layers/attention, RotaryScalingType), and whether it needs a factor.
+_ROPE_TYPES = {
+    "linear": True, "dynamic": True, "yarn": True, "llama3": True, "longrope": False, "su": False,
+    "mrope": False, "default": False, "none": False,
+}  # fmt: skip
 _WINDOW_IS_OPT_IN = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
 
 
@@ -68,7 +75,6 @@ def shape_of(config: Config, model_type: str) -> ModelShape:
     mla = _mla(config, hidden // heads)
     head_dim = mla.nope + mla.rope if mla else _optional(config, "head_dim") or _head_dim(hidden, heads)
     window, windowed = _window(config, family, layers)
-    rope = config.get("rope_scaling")
     return ModelShape.model_validate(
         {
             "type": family or "unknown",
@@ -83,7 +89,7 @@ def shape_of(config: Config, model_type: str) -> ModelShape:
             "tied": _flag(config, "tie_word_embeddings", family in _TIED_BY_DEFAULT),
             "context": _context(config, family),
             "dtype": _dtype(config),
-            "rope_scaling": rope if isinstance(rope, Mapping) else None,
+            "rope_scaling": _rope_scaling(config),
             "qkv_bias": _qkv_bias(config, family),
             "o_bias": _flag(config, "attention_bias") and family not in _QWEN_BIASED,
             "qk_norm": family in _OWN_NORM_OF_HEADS,
@@ -198,12 +204,40 @@ def default_context(config: Config, model_type: str) -> int | None:
 def _context(config: Config, family: str) -> int:
     """The longest context; rope scaling that names the length it starts from may stretch it."""
     context = default_context(config, family) or _size(config, "context")
-    rope = config.get("rope_scaling")
-    if isinstance(rope, Mapping):
+    rope = _rope_scaling(config)
+    if rope is not None:
         original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
         if isinstance(original, int) and isinstance(factor, (int, float)) and 1 < factor < 1024:
             return max(context, int(original * factor))
     return context
+
+
+def _rope_scaling(config: Config) -> dict[str, Any] | None:
+    """How rotary positions are scaled; transformers 5 writes it into ``rope_parameters``.
+
+    Raises:
+        ModelSourceError: a scaling that no version of TensorRT-LLM knows, or without its factor.
+    """
+    name = "rope_scaling" if config.get("rope_scaling") is not None else "rope_parameters"
+    rope = config.get(name)
+    if rope is None:
+        return None
+    remedy = "fetch the model's own config.json"
+    if not isinstance(rope, Mapping):
+        raise ModelSourceError(f"config.json: {name} is {rope!r}; an object is needed", remedy)
+    if name == "rope_parameters" and any(isinstance(value, Mapping) for value in rope.values()):
+        return None  # each kind of layer has its own
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    if kind not in _ROPE_TYPES:
+        raise ModelSourceError(
+            f"config.json: {name} is of the type {kind!r}, and TensorRT-LLM knows {', '.join(_ROPE_TYPES)}",
+            remedy,
+        )
+    factor = rope.get("factor")
+    fits = isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor < 1 << 20
+    if _ROPE_TYPES[kind] and not fits:
+        raise ModelSourceError(f"config.json: {name} of the type {kind!r} has the factor {factor!r}", remedy)
+    return None if name == "rope_parameters" and kind == "default" else dict(rope)
 
 
 def _qkv_bias(config: Config, family: str) -> bool:
@@ -253,6 +287,11 @@ def _mla(config: Config, plain_head_dim: int) -> MlaShape | None:
 
 def _moe(config: Config, family: str, layers: int) -> MoeShape | None:
     experts = _first(config, "num_local_experts", "n_routed_experts", "num_experts")
+    if experts is None and family in _ALWAYS_EXPERTS:
+        raise ModelSourceError(
+            f"config.json is of a model with experts ({family}), and does not say how many",
+            "fetch the model's own config.json",
+        )
     if experts is None or experts == 1:
         return None
     ffn = _first(config, "moe_intermediate_size", "intermediate_size")

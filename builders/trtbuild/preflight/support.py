@@ -13,7 +13,6 @@ from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject
 from trtbuild.spec import Target
 
-
 _LLMAPI = "--target llmapi"
 _OTHER_MODEL = "choose another model: no target serves this one; `trtbuild models` lists some"
 
