@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from .errors import UsageError
+from .options import check_address
 
 _PROBE_FIRST_S = 0.5
 _PROBE_MAX_S = 15.0
@@ -89,24 +90,3 @@ class Pool:
         if len(self.endpoints) == 1:
             return None
         return min((e.probe_at for e in self.endpoints if not e.healthy and not e.probing), default=None)
-
-
-def check_address(address: str) -> str:
-    """Returns the address as gRPC wants it.
-
-    Raises:
-        UsageError: for a URL with a scheme, or no port.
-    """
-    if "://" in address:
-        scheme, rest = address.split("://", 1)
-        if scheme != "grpc":
-            raise UsageError(
-                f"{address!r}: give host:port of Triton's gRPC port (8001 by default), without {scheme}://"
-            )
-        address = rest
-    if address.startswith("unix:"):
-        return address
-    host, colon, port = address.rstrip("/").rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(f"{address!r} is no host:port; Triton's gRPC port is 8001 by default")
-    return address.rstrip("/")

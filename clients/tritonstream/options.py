@@ -172,3 +172,25 @@ class ClientOptions(TypedDict, total=False):
     hooks: Iterable[Hooks]
     tracing: bool | None  # OpenTelemetry spans; None: if it is installed
     channel_options: Sequence[tuple[str, Any]]  # raw gRPC channel arguments, which win over this client's
+
+
+def check_address(address: str) -> str:
+    """Returns the address as gRPC wants it.
+
+    Raises:
+        UsageError: for a URL with a scheme, or no port.
+    """
+    if "://" in address:
+        scheme, rest = address.split("://", 1)
+        if scheme != "grpc":
+            raise UsageError(
+                f"{address!r}: give host:port of Triton's gRPC port (8001 by default), without {scheme}://"
+            )
+        address = rest
+    if address.startswith("unix:"):
+        return address
+    host, colon, port = address.rstrip("/").rpartition(":")
+    sound = bool(colon and host) and host.isprintable() and " " not in host
+    if not sound or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise UsageError(f"{address!r} is no host:port; Triton's gRPC port is 8001 by default")
+    return address.rstrip("/")

@@ -98,6 +98,18 @@ def served(monkeypatch):
 SERVER = ["--url", "host:1", "--model", "m"]
 
 
+@pytest.mark.parametrize("address", ["http://host:1", "host", "", "a b:1", "host:99999", "host:²"])
+@pytest.mark.parametrize(
+    "command", [["ask", "hi"], ["chat"], ["ocr", __file__], ["see", __file__], ["bench"], ["sweep"]]
+)
+def test_an_address_that_is_none_is_a_usage_error(
+    served: Any, capsys: pytest.CaptureFixture[str], command: list[str], address: str
+) -> None:
+    served(Script([["Hi"]]))
+    assert run([*command, "--url", address]) == 2
+    assert "Invalid value for '--url'" in capsys.readouterr().err
+
+
 def test_ask_prints_the_answer_as_it_comes(served, capsys):
     script = served(Script([["Hel", "lo"]]))
     assert run(["ask", "Who?", *SERVER, "--max-tokens", "7", "--temperature", "0"]) == 0

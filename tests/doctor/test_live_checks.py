@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from tritonstream.testing import FakeTriton
 from trtbuild.cli import run
 from trtbuild.doctor.live import LiveFacts, LiveModel
 from trtbuild.doctor.live_checks import check_live
@@ -193,6 +194,14 @@ def test_what_answers_may_be_no_triton_server(address, capsys):
     finally:
         _Triton.ready = 200
     assert "no Triton server (status 404)" in capsys.readouterr().err
+
+
+def test_a_grpc_port_is_told_from_one_of_http(capsys):
+    with FakeTriton({}) as server:
+        assert run(["doctor", "--url", server.url]) == 1
+    assert "speaks no HTTP" in capsys.readouterr().err
+    assert run(["doctor", "--url", "a b:1"]) == 1
+    assert "no server answers" in capsys.readouterr().err
 
 
 def test_nothing_answers(capsys):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from trtbuild.cli.console import step
-from trtbuild.cli.options import NOT_NEGATIVE, Number
+from trtbuild.cli.options import GRPC_ADDRESS, NOT_NEGATIVE, Number
 from trtbuild.errors import ServeError, SpecError, in_shell
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _loads_at_its_start(server: Condition, *names: str) -> ServeError:
 def server_options(command: _Command) -> _Command:
     """Adds --model, --repo and --url, which `connect` and `Connection.model` read."""
     for option in (
-        click.option("--url", metavar="HOST:PORT", help="gRPC address of another server."),
+        click.option("--url", type=GRPC_ADDRESS, metavar="HOST:PORT", help="gRPC address of another server."),
         click.option("--repo", type=click.Path(path_type=Path), help="Repository whose server is meant."),
         click.option("--model", metavar="NAME", help="Default: the only one there is."),
     ):

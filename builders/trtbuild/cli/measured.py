@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from trtbuild.cli.console import note, print_table
-from trtbuild.cli.options import ABOVE_ZERO, NOT_NEGATIVE, Number
+from trtbuild.cli.options import ABOVE_ZERO, GRPC_ADDRESS, NOT_NEGATIVE, Number
 from trtbuild.errors import MeasureError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def server_choice(command: _Command) -> _Command:
     """Adds ``--repo``, ``--url`` and ``--metrics``, which `chosen_server` reads."""
     for option in (
         click.option("--metrics", metavar="HOST:PORT", help="Its metrics; default: port 8002 of that host."),
-        click.option("--url", metavar="HOST:PORT", help="gRPC address of another server."),
+        click.option("--url", type=GRPC_ADDRESS, metavar="HOST:PORT", help="gRPC address of another server."),
         click.option("--repo", type=click.Path(path_type=Path), help="Repository whose server is meant."),
     ):
         command = option(command)

@@ -75,6 +75,21 @@ class PathType(click.ParamType):  # type: ignore[type-arg]  # generic from click
         return Path(value)
 
 
+class GrpcAddress(click.ParamType):  # type: ignore[type-arg]  # as above
+    """``HOST:PORT``, as the client takes it."""
+
+    name = "host:port"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from tritonstream import UsageError
+        from tritonstream.options import check_address
+
+        try:
+            return check_address(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
 class NamedFolder(click.ParamType):  # type: ignore[type-arg]  # as above
     """``NAME=FOLDER``, as a pair."""
 
@@ -94,6 +109,7 @@ class NamedFolder(click.ParamType):  # type: ignore[type-arg]  # as above
 POSITIVE = click.IntRange(min=1)
 NAMED_FOLDER = NamedFolder()
 FOLDER = PathType()
+GRPC_ADDRESS = GrpcAddress()
 DEFAULT_OUTPUT = "model_repo"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from trtbuild.doctor.prometheus import Metrics, parse_metrics
 from trtbuild.errors import ServeError
 
 ANSWER_S = 5.0
+_NO_HTTP = 0  # in place of a status
 LOG_BYTES = 16 << 20  # of the end of a log
 
 
@@ -74,6 +76,8 @@ def read_live(http: str, metrics: str, *, names: tuple[str, ...] = (), log: Path
     ready = _get(f"{base}/v2/health/ready")
     if ready is None:
         raise ServeError(f"no server answers at {base}", "name it: --url HOST:PORT (the HTTP port)")
+    if ready[0] == _NO_HTTP:
+        raise ServeError(f"what answers at {base} speaks no HTTP", "name its HTTP port, often 8000")
     if ready[0] not in (200, 400):  # what Triton answers when it is ready, and when it is not
         raise ServeError(
             f"what answers at {base} is no Triton server (status {ready[0]})",
@@ -120,13 +124,17 @@ def _model(base: str, row: dict[str, Any]) -> LiveModel:
 
 
 def _get(url: str, *, post: bool = False) -> tuple[int, str] | None:
-    """Status and body; None where nothing answers."""
+    """Status and body; None where nothing answers, `_NO_HTTP` where something else than HTTP does."""
     request = urllib.request.Request(url, data=b"{}" if post else None)
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
             return int(answer.status), answer.read().decode("utf-8", errors="replace")
     except urllib.error.HTTPError as error:
         return error.code, ""
+    except http.client.InvalidURL:
+        return None
+    except http.client.HTTPException:  # a gRPC port, for one
+        return _NO_HTTP, ""
     except (OSError, ValueError):
         return None
 
