@@ -114,13 +114,14 @@ def test_what_cannot_be_run_is_refused(bench, capsys, args, code, said):
     assert said in capsys.readouterr().err
 
 
-def test_a_load_file_says_all(bench, tmp_path, capsys):
+def test_a_load_file_says_all(fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = "{kind: text, name: t, input_tokens: 5, output_tokens: 2}"
     flow = f"{{model: llm, shape: {{kind: closed, users: 1}}, traffic: [{text}]}}"
     (tmp_path / "load.yaml").write_text(f"flows: [{flow}]\nduration_s: 0.5\nwarmup_s: 0\n")
-    assert bench("--load", "load.yaml") == 0
+    assert run(("bench", "--url", fake.url, "--load", "load.yaml")) == 0
     (tmp_path / "load.yaml").write_text("flows: []\nspeed: 3\n")
-    assert bench("--load", "load.yaml") == 1
+    assert run(("bench", "--url", fake.url, "--load", "load.yaml")) == 1
 
 
 def test_no_server_is_an_error(tmp_path, capsys, monkeypatch):
@@ -160,6 +161,39 @@ def test_what_another_server_lists_is_taken_or_offered(monkeypatch):
     with pytest.raises(MeasureError) as told:
         the_model(server, None)
     assert told.value.remedies == ("--model chat", "--model pages")
+
+
+@pytest.mark.parametrize(
+    "words", [("--slo-ttft", "0.1"), ("--users", "7"), ("--duration", "9"), ("--model", "llm"), ("--mix",)]
+)
+def test_what_a_load_file_would_not_heed_is_refused(fake, tmp_path, capsys, words):
+    path = tmp_path / "load.yaml"
+    path.write_text("flows: []")
+    assert run(("bench", "--url", fake.url, "--load", str(path), *words)) == 2
+    assert f"would not heed {words[0]}" in capsys.readouterr().err
+
+
+def test_vision_options_without_mix_are_refused(fake, capsys):
+    assert run(("bench", "--url", fake.url, "--model", "llm", "--vision-shape", "closed:1")) == 2
+    assert "only --mix heeds --vision-shape" in capsys.readouterr().err
+
+
+def test_a_load_file_says_which_field_is_wrong_and_no_more(fake, tmp_path, capsys):
+    path = tmp_path / "load.yaml"
+    traffic = "{kind: text, name: a, input_tokens: 1, output_tokens: 1, typo: 1}"
+    path.write_text(f"flows: [{{model: llm, shape: {{kind: closed, users: 1}}, traffic: [{traffic}]}}]")
+    assert run(("bench", "--url", fake.url, "--load", str(path))) == 1
+    said = capsys.readouterr().err
+    assert f"{path}: flows.0.traffic.0.text.typo: there is no such field" in said
+    assert "at least 1 item" not in said
+    path.write_text("")
+    assert run(("bench", "--url", fake.url, "--load", str(path))) == 1
+    assert f"{path} describes no load" in capsys.readouterr().err
+
+
+def test_two_forms_at_once_are_refused(capsys):
+    assert run(("runs", "last", "--csv", "--json")) == 2
+    assert "give one" in capsys.readouterr().err
 
 
 def _requests(runs):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from trtbuild.cli.console import print_json
 from trtbuild.cli.measured import (
@@ -24,6 +26,11 @@ from trtbuild.cli.measured import (
 )
 from trtbuild.cli.options import ABOVE_ZERO
 from trtbuild.errors import MeasureError
+
+_LOAD_SAYS = (
+    "model", "users", "rate", "shape", "traffic", "prefix_share", "duration_s", "warmup_s", "seed",
+    "timeout_s", "slo_ttft", "slo_tpot", "slo_latency", "requests", "mix",
+)  # fmt: skip
 
 
 @click.command("bench")
@@ -73,6 +80,10 @@ def bench_command(
     chosen = [name for name, value in (("--users", users), ("--rate", rate), ("--shape", shape)) if value]
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join(chosen)} each say when requests come: give one.")
+    if load_file is not None:
+        _refuse("--load FILE describes the whole load, and would not heed", _LOAD_SAYS)
+    if not mix:
+        _refuse("only --mix heeds", ("vision_shape", "vision_model"))
     server, store = chosen_server(repo, url, metrics), open_store(runs_file)
     from trtbuild.measure.bench import bench
 
@@ -107,6 +118,17 @@ def bench_command(
             f"none of {len(measured)} requests was answered in full" if measured else "nothing was measured",
             f"what came is kept: trtbuild runs {record.run_id}",
         )
+
+
+def _refuse(why: str, names: Sequence[str]) -> None:
+    """Raises if one of these was given on the command line, where it would do nothing."""
+    context = click.get_current_context()
+    options = {option.name: option.opts[0] for option in context.command.params}
+    given = [
+        options[name] for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{why} {', '.join(given)}.")
 
 
 def _mix(
@@ -144,9 +166,11 @@ def _mix(
 def _tokens(one: Any) -> str:
     text = f"{one.model}: {one.alone_per_s:.0f} tokens/s alone, {one.together_per_s:.0f} beside "
     text += f"{one.pictures_per_s:.1f} pictures/s"
+    if one.ratio is not None:
+        text += f": {one.ratio:.2f} of it"
     if one.share is None:
-        return text + (f": {one.ratio:.2f}" if one.ratio is not None else "")
+        return text
     return (
-        f"{text}, which is {one.share:.2f} of what they leave: {one.ratio:.2f} of it alone, where "
-        f"{1000 * one.cpu_s_per_picture:.1f} ms of CPU a picture on {one.cores} cores leave {one.left:.2f}"
+        f"{text}\n  the pictures' own work, {1000 * one.cpu_s_per_picture:.0f} ms of CPU each on {one.cores} "
+        f"cores, leaves {one.left:.2f} of the machine; of that it has {one.share:.2f}"
     )

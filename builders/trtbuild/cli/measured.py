@@ -65,7 +65,8 @@ def load_options(command: _Command) -> _Command:
             "--traffic",
             multiple=True,
             metavar="CLASS[=WEIGHT]",
-            help="short/short, long/short, long/long, 512/128, FILE.jsonl, vision[:PICTURE]; may be several.",
+            help="short/short, long/short, long/long, 512/128, FILE.jsonl, vision[:PICTURE]; may be several. "
+            "NAME:offline: counted apart from interactive use.",
         ),
     ):
         command = option(command)
@@ -170,7 +171,7 @@ def make_load(flows: Sequence[Flow], options: dict[str, Any]) -> LoadSpec:
 _Made = TypeVar("_Made")
 
 
-def _valid(make: Callable[[], _Made]) -> _Made:
+def _valid(make: Callable[[], _Made], where: str = "") -> _Made:
     from pydantic import ValidationError
 
     try:
@@ -178,7 +179,7 @@ def _valid(make: Callable[[], _Made]) -> _Made:
     except ValidationError as error:
         from trtbuild.measure.load.flags import why
 
-        raise MeasureError(why(error)) from error
+        raise MeasureError(f"{where}{why(error)}") from error
 
 
 def load_from_file(path: Path) -> LoadSpec:
@@ -197,7 +198,9 @@ def load_from_file(path: Path) -> LoadSpec:
         raise MeasureError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise MeasureError(f"{path} is not YAML: {error}") from error
-    return _valid(lambda: LoadSpec.model_validate(data))
+    if not isinstance(data, dict):
+        raise MeasureError(f"{path} describes no load: it holds no fields", "flows, duration_s, warmup_s, …")
+    return _valid(lambda: LoadSpec.model_validate(data), f"{path}: ")
 
 
 # Showing

@@ -35,6 +35,8 @@ def runs_command(
     runs_file: Path | None,
 ) -> None:
     """List what was measured, or show one RUN: its id, its label, last, last~1."""
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv are two forms of the same: give one.")
     store = open_store(runs_file)
     if imported is not None:
         run = _import(store, imported)

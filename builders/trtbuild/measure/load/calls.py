@@ -257,7 +257,8 @@ def picture_inputs(model: ModelDescription, picture: bytes) -> Mapping[str, Any]
     if len(needed) != 1 or len(takers) != 1:
         names = ", ".join(f"{spec.name} ({spec.dtype})" for spec in needed)
         raise MeasureError(
-            f"{model.name} takes {names or 'nothing that must be given'}, not one encoded picture",
+            f"{model.name} cannot be sent an encoded picture alone: it "
+            + (f"needs {names}" if names else "has no input that one could be"),
             "name a model that takes JPEG, PNG or WebP bytes, such as the front of a vision pipeline",
         )
     return {takers[0].name: picture}

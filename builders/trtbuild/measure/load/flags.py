@@ -102,7 +102,7 @@ def parse_traffic(text: str, *, prefix_share: float = 0.0) -> Traffic:
 
 
 def _split_weight(text: str) -> tuple[str, float]:
-    match = re.fullmatch(r"(.+)=([\d.]+)", text)
+    match = re.fullmatch(r"(.+)=(-?[\d.]+)", text)
     try:
         return (match[1], float(match[2])) if match else (text, 1.0)
     except ValueError:
@@ -111,11 +111,20 @@ def _split_weight(text: str) -> tuple[str, float]:
 
 def why(error: Exception) -> str:
     """What is wrong, with the field's path."""
-    if isinstance(error, ValidationError):
-        return "; ".join(
-            ": ".join(
-                filter(None, (".".join(map(str, item["loc"])), item["msg"].removeprefix("Value error, ")))
-            )
-            for item in error.errors()
-        )
-    return str(error)
+    if not isinstance(error, ValidationError):
+        return str(error)
+    errors = error.errors()
+    # A list whose only item is wrong counts as empty: that follows from what is told of the item.
+    wrong = [item["loc"] for item in errors if item["type"] != "too_short"]
+    told = [
+        item
+        for item in errors
+        if item["type"] != "too_short" or not any(loc[: len(item["loc"])] == item["loc"] for loc in wrong)
+    ]
+    return "; ".join(": ".join(filter(None, (".".join(map(str, item["loc"])), _said(item)))) for item in told)
+
+
+def _said(item: Any) -> str:
+    if item["type"] == "extra_forbidden":
+        return "there is no such field"
+    return str(item["msg"]).removeprefix("Value error, ")
