@@ -135,9 +135,12 @@ def test_what_would_let_pictures_run_together_fits_the_reason(nodes: Any, reason
     assert "with a free batch" not in finding.remedy
 
 
-def cyclic(*, operator: str = "Relu", opset: int = 13) -> Any:
+def cyclic(*, operator: str = "Relu", opset: int = 13, ir_version: int = 8, element: int = FLOAT) -> Any:
     nodes = [node("Add", ["a", "image"], ["b"]), node(operator, ["b"], ["a"])]
-    return graph(nodes, [IMAGE], [("a", FLOAT, None)], opset=opset)
+    image = (IMAGE[0], element, IMAGE[2])
+    model = graph(nodes, [image], [("a", element, None)], opset=opset)
+    model.ir_version = ir_version
+    return model
 
 
 @pytest.mark.parametrize(
@@ -146,6 +149,8 @@ def cyclic(*, operator: str = "Relu", opset: int = 13) -> Any:
         (cyclic(), ["the graph itself is at fault: onnx.checker.check_model('model.onnx'"]),
         (cyclic(operator="EfficientNMS_TRT"), ["in place of EfficientNMS_TRT"]),
         (cyclic(operator="Own", opset=11), ["in place of Own", "an opset from 13 to 17"]),
+        (cyclic(ir_version=99), ["IR version 99 is newer than any"]),
+        (cyclic(element=11), ["export it in float32"]),
     ],
 )
 def test_advice_for_a_graph_that_cannot_be_loaded_is_what_it_does_not_meet(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from trtbuild.build.lfs import refuse_pointer
 from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.vision import PIXELS
@@ -16,6 +17,7 @@ OURS = "trtbuild_"  # prefix of every name that is added to one
 FIRST_OPSET = 7  # from which on operators broadcast as numpy does
 NEEDS_ONNX = "run: pip install 'trtbuild[vision]'"
 _WIDELY_KNOWN_OPSETS = (13, 17)
+_WIDELY_KNOWN_IR = 8  # onnxruntime 1.10 and later
 _SMALL = 256  # values
 _LARGEST_FILE_BYTES = 2**31 - 1  # of a protobuf message
 
@@ -93,6 +95,7 @@ def parse_onnx(data: bytes, folder: Path, origin: str) -> OnnxFile:
     onnx = import_onnx()
     from google.protobuf.message import DecodeError
 
+    refuse_pointer(Path(origin), data)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -284,6 +287,14 @@ def loadable(file: OnnxFile) -> tuple[str, ...]:
     remedies = []
     if own:
         remedies.append(f"export it again with standard operators in place of {', '.join(own)}")
+    if file.model.ir_version > onnx.IR_VERSION:
+        remedies.append(
+            f"its IR version {file.model.ir_version} is newer than any that is known here: save it with "
+            f"model.ir_version = {min(onnx.IR_VERSION, _WIDELY_KNOWN_IR)}"
+        )
+    kinds = {DATA_TYPES.get(tensor.data_type) for tensor in constant_tensors(file.model.graph).values()}
+    if "FP64" in kinds | {row.dtype for row in (*file.inputs, *file.outputs)}:
+        remedies.append("export it in float32: onnxruntime has no float64 kernel for most operators")
     if not _WIDELY_KNOWN_OPSETS[0] <= file.opset <= _WIDELY_KNOWN_OPSETS[1]:
         remedies.append(
             f"export it again with an opset from {_WIDELY_KNOWN_OPSETS[0]} to {_WIDELY_KNOWN_OPSETS[1]}"
@@ -331,7 +342,9 @@ def _check_external(file: OnnxFile) -> None:
                 f"{file.origin} keeps weights in {name!r}, outside its own folder",
                 "save it again: onnx.save(model, path, save_as_external_data=True)",
             )
-        if not (file.folder / place).is_file():
+        if (file.folder / place).is_file():
+            refuse_pointer(file.folder / place)
+        else:
             raise ModelSourceError(
                 f"{file.origin} keeps weights in {name!r}, and there is no such file beside it",
                 f"put it into {file.folder}",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from trtbuild.build.lfs import refuse_pointer
 from trtbuild.catalog.formats import all_formats, find_format
 from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.spec import Target
@@ -279,6 +280,7 @@ def _read_json(path: Path) -> Mapping[str, Any] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
+        refuse_pointer(path)
         raise ModelSourceError(f"{path}: not valid JSON: {error}", "fetch the file again") from error
     if not isinstance(content, Mapping):
         raise ModelSourceError(f"{path}: holds no mapping", "fetch the file again")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trtbuild.build.lfs import refuse_pointer
 from trtbuild.errors import ModelSourceError
 
 INDEX = "model.safetensors.index.json"
@@ -53,6 +54,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
         first = file.read(8)
+        refuse_pointer(path, first + file.read(64))
+        file.seek(8)
         length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
         if not 2 <= length <= min(_MAX_HEADER_BYTES, size_bytes - 8):
             raise ModelSourceError(

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from trtbuild.build.lfs import refuse_pointer
 from trtbuild.build.quant_configs import format_in
 from trtbuild.build.tensors import weight_files
 from trtbuild.errors import ModelSourceError
@@ -129,6 +130,7 @@ def gguf_header(path: Path, *, arrays: str | None = None) -> GgufHeader:
     try:
         return read_gguf_header(path, arrays=arrays)
     except LoadRefused as error:
+        refuse_pointer(path)
         raise ModelSourceError(f"{path}: {error}", "fetch the file again") from error
     except OSError as error:
         raise ModelSourceError(f"{path}: cannot be read: {error.strerror}") from error
@@ -154,7 +156,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ModelSourceError(f"{folder}: no config.json in this folder", _what_works()) from error
     except (ValueError, RecursionError) as error:
-        raise ModelSourceError(f"{path}: not valid JSON: {error}") from error
+        refuse_pointer(path)
+        raise ModelSourceError(f"{path}: not valid JSON: {error}", "fetch the file again") from error
     if not isinstance(config, dict):
         raise ModelSourceError(f"{path}: holds no mapping")
     return config

@@ -30,12 +30,13 @@ _LARGER_EIGHTHS = {7: {1: 2}}
 _PROFILE_ROUNDING = 0.15
 _SLICE = re.compile(r"(?:^|[:/\s-])(\d)g(?:\.(\d+)gb)?(?:\+[a-z.]+)?$", re.IGNORECASE)
 _NAME_BEFORE_SLICE = re.compile(r"(?:\bmig)?[:/\s-]*$", re.IGNORECASE)
+_CATALOGUE = "`trtbuild gpus` lists the catalogue"
 _BRANDS = re.compile(r"nvidia|geforce|tesla|quadro")
 # Well-known processors that are left out on purpose, squeezed, and why.
 _LEFT_OUT = (
     (
         re.compile(r"(v100|p100|p40|p4|k80|m40|m60|titanv|titanxp?|gtx\d+|gv100)(pcie|sxm2?|dgxs)?\d*g?b?"),
-        "it is older than Turing (SM 7.5), where the GPUs begin that are planned for",
+        "it is older than Turing (SM 7.5), where the catalogue begins",
     ),
     (
         re.compile(r"(dgx)?spark|gb10|(agx|jetson|orin|xavier|thor|nano|nx|t\d000)+\d*(super)?\d*g?b?"),
@@ -139,14 +140,15 @@ def find_gpu(name: str) -> GpuMatch:
         )
     for left_out, why in _LEFT_OUT:
         if left_out.fullmatch(key):
-            raise CatalogError(
-                f"no plan can be made for {name!r}: {why}", "`trtbuild gpus` lists the catalogue"
-            )
+            raise CatalogError(f"{name!r} is not in the catalogue: {why}", _CATALOGUE)
     near = difflib.get_close_matches(key, [*exact, *loose], n=8, cutoff=0.5)
     names = dict.fromkeys(gpu.name for k in near for gpu in ((exact[k],) if k in exact else loose[k]))
     remedies = ["did you mean " + ", ".join(list(names)[:5]) + "?"] if names else []
     raise CatalogError(
-        f"no GPU in the catalogue is called {name!r}", *remedies, "`trtbuild gpus` lists the catalogue"
+        f"no GPU in the catalogue is called {name!r}",
+        *remedies,
+        _CATALOGUE,
+        "on a machine that has it, leave out --gpu: there it is planned by what nvidia-smi says",
     )
 
 

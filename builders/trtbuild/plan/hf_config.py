@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trtbuild.build.lfs import refuse_pointer
 from trtbuild.build.quant_configs import format_in
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_shape
@@ -89,6 +90,7 @@ def _read_object(path: Path) -> dict[str, Any]:
             "give the folder that transformers' save_pretrained wrote, or a catalogue name",
         ) from None
     except (ValueError, RecursionError) as error:
+        refuse_pointer(path)
         raise ModelSourceError(f"{path} is not valid JSON: {error}", "fetch the file again") from None
     if not isinstance(data, dict):
         raise ModelSourceError(f"{path} holds a {type(data).__name__}, not an object", "fetch the file again")
