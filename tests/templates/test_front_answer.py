@@ -159,7 +159,7 @@ def test_an_error_is_told_once_and_in_one_line() -> None:
     assert made.reason is None
 
 
-@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNSUPPORTED"])
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "UNSUPPORTED", "INVALID_ARG"])
 def test_a_code_that_the_engine_gives_is_handed_on(code: str) -> None:
     made = _answer()
     made.accept(wire.Reply(error=f"e: the engine is being started again [{code}]"))

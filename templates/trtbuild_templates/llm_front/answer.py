@@ -29,7 +29,7 @@ STOP, LENGTH, CANCELLED, DEADLINE = "stop", "length", "cancelled", "deadline"
 
 
 # The end of what trtbuild's own engines say of requests that they can never serve, or not now.
-_CODE = re.compile(r" \[(UNSUPPORTED|UNAVAILABLE)\]$")
+_CODE = re.compile(r" \[(UNSUPPORTED|UNAVAILABLE|INVALID_ARG)\]$")
 
 
 class Then(Enum):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .jobs import Event, Finish, Job
+from .jobs import UNSUPPORTED, Event, Finish, Job
 from .parse import RequestPlan
 
 
@@ -173,7 +173,8 @@ ErrorKind = Literal["INVALID_ARG", "CANCELLED", "UNAVAILABLE", "INTERNAL"]
 
 def send_error(pb_utils: Any, sender: Any, message: str, kind: ErrorKind = "INTERNAL") -> None:
     """Answers a request with an error and the final flag."""
-    if kind == "UNAVAILABLE":  # a stream gives its client no code; the front reads this one
+    # a stream gives its client no code; the front reads these
+    if kind in ("UNAVAILABLE", "INVALID_ARG") and not message.endswith(UNSUPPORTED):
         message += f" [{kind}]"
     error = pb_utils.TritonError(message, getattr(pb_utils.TritonError, kind))
     response = pb_utils.InferenceResponse(error=error)
