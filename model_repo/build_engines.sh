@@ -45,7 +45,11 @@ in_place() {
   [[ $gpu == gpu ]] && options+=(--gpus all)
   options+=(-v "$folder:/work" -w /work)
   local mount
-  for mount in ${mounts[@]+"${mounts[@]}"}; do options+=(-v "$mount:$mount:ro"); done
+  local -A mounted=() # podman refuses the same destination twice
+  for mount in ${mounts[@]+"${mounts[@]}"}; do
+    [[ -n ${mounted[$mount]-} ]] || options+=(-v "$mount:$mount:ro")
+    mounted[$mount]=1
+  done
   if [[ $place == print ]]; then
     printf '%q ' docker run "${options[@]}" "$image" "$@"
     printf '\n'

@@ -378,3 +378,14 @@ def test_an_unknown_id_says_that_no_hub_is_asked():
 def test_how_many_texts_are_calibrated_on_is_said():
     prepared = prepare(spec(LlmSpec(model="qwen-7b", quant="fp8"), gpu="l4", target="engine"), host=NOTHING)
     assert any("texts to calibrate on: 38; 512 are usual for fp8" in note for note in prepared.notes)
+
+
+@pytest.mark.parametrize(("heads", "refused"), [(8, False), (5, True)])
+@pytest.mark.parametrize("target", ["engine", "llmapi"])
+def test_heads_of_a_size_that_has_no_kernel_are_refused(tmp_path, target, heads, refused):
+    sizes = {"hidden_size": heads * (64 if not refused else 100), "num_attention_heads": heads}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2}
+    config |= {"intermediate_size": 512, "vocab_size": 1024, "max_position_embeddings": 4096}
+    (tmp_path / "config.json").write_text(json.dumps(config | sizes))
+    plan = prepare(spec(LlmSpec(model=str(tmp_path), name="m"), target=target, gpu="l4"), host=NOTHING).plan
+    assert [error.id for error in plan.errors] == (["format.head-size"] if refused else [])

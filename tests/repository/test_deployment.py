@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -394,6 +395,17 @@ def test_print_runs_nothing_and_needs_nothing(shop: Any, host: Host) -> None:
     assert len(result.stdout.splitlines()) == 3
     assert host.calls() == []
     assert not (shop.folder / "model_repo.build").exists()
+
+
+def test_a_folder_at_hand_is_mounted_once(shop: Any, host: Host) -> None:
+    """Its files lie in itself; podman refuses the same destination twice."""
+    folder = local_checkpoint(shop)
+    host.prepare(shop.plan(shop.llm(weights_path=str(folder), quant="fp16")), None)
+    for line in host.run("build_engines.sh", "--print").stdout.splitlines():
+        words = shlex.split(line)
+        mounted = [words[at + 1] for at, word in enumerate(words) if word == "-v"]
+        assert f"{folder}:{folder}:ro" in mounted
+        assert len(set(mounted)) == len(mounted)
 
 
 def test_the_llm_api_gets_its_checkpoint_and_no_engine(shop: Any, host: Host) -> None:

@@ -10,6 +10,7 @@ RULES: tuple[Rule, ...] = (
     support.check_format,
     support.check_kv_dtype,
     support.check_model,
+    support.check_head_size,
     checkpoint.check_route,
     checkpoint.check_group,
     checkpoint.check_kv_scales,

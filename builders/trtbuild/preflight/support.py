@@ -13,6 +13,8 @@ from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Subject
 from trtbuild.spec import Target
 
+# mmha_supported in TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention.cu.
+_HEAD_SIZES = (32, 48, 64, 80, 96, 104, 112, 128, 144, 160, 192, 224, 256)
 _LLMAPI = "--target llmapi"
 _OTHER_MODEL = "choose another model: no target serves this one; `trtbuild models` lists some"
 
@@ -104,6 +106,19 @@ def check_model(subject: Subject) -> Iterator[Finding]:
         remedies = [remedy for remedy in error.remedies if _LLMAPI not in remedy]
         remedies = [*_llmapi_way(arch.hf_class, plan.trtllm_version), *remedies]
         yield subject.finding("format.model", "error", error.message, *(remedies or [_OTHER_MODEL]))
+
+
+def check_head_size(subject: Subject) -> Iterator[Finding]:
+    """TensorRT-LLM's attention, which both GPU targets run, has a kernel for the head size."""
+    size = subject.architecture.head_dim
+    if subject.architecture.mla is None and size not in _HEAD_SIZES:
+        yield subject.finding(
+            "format.head-size",
+            "error",
+            f"attention heads of {size}: TensorRT-LLM has kernels for {', '.join(map(str, _HEAD_SIZES))} and "
+            "refuses others",
+            _OTHER_MODEL,
+        )
 
 
 def _llmapi_way(hf_class: str, version: str) -> list[str]:
