@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tritonstream.testing import FakeModel, FakeTriton
 from trtbuild.cli import run
 from trtbuild.errors import MeasureError
-from trtbuild.measure.load.prompts import Sizing
+from trtbuild.measure.load.prompts import Prompt, Sizing
 from trtbuild.measure.quality import scores
 from trtbuild.measure.quality.answers import Answer
 from trtbuild.measure.quality.judge import GATE, check_gate, judge
-from trtbuild.measure.quality.questions import needles, read_questions
+from trtbuild.measure.quality.questions import Question, needles, read_questions
+from trtbuild.measure.stats import share
 
 WORDS = [
     "the",
@@ -222,6 +223,31 @@ def test_damaged_models_are_caught(servers, prompts, tmp_path, capsys, candidate
     assert "candidate</h3>" in text
 
 
+def test_a_model_that_says_nothing_is_no_baseline(prompts, capsys):
+    with FakeTriton({"base": FakeModel(reply=[""]), "same": FakeModel(reply=[""])}) as silent:
+        assert compare(silent, prompts, "same") == 1
+    said = capsys.readouterr().err
+    assert "with nothing" in said
+    assert '{"messages": ' in said
+
+
+def test_empty_answers_that_are_the_same_agree():
+    """Of chat requests no single step is asked: the first token of the answers is one."""
+    asked = [
+        Question(number, "requests", Prompt(messages=[{"role": "user", "content": "?"}]), 8)
+        for number in range(9)
+    ]
+    answers = [Answer(""), *[Answer("yes", (5,))] * 8]
+    found = judge(asked, answers, answers, check_gate({}))
+    assert found.passed
+    assert found.gate[0].figure.value == 1
+
+
+def test_none_or_all_of_many_is_an_end_of_the_interval():
+    assert share(0, 6).low == 0
+    assert share(6, 6).high == 1
+
+
 def test_what_cannot_be_compared_is_an_error(servers, prompts, tmp_path, capsys):
     empty = tmp_path / "empty.jsonl"
     empty.touch()
@@ -231,6 +257,9 @@ def test_what_cannot_be_compared_is_an_error(servers, prompts, tmp_path, capsys)
     assert "unknown model" in capsys.readouterr().err
     assert compare(servers, prompts, "same", "--gate", "json") == 2
     assert run(("quality", "127.0.0.1:1", servers.url, "--prompts", str(prompts))) == 1
+    assert "no server answers at 127.0.0.1:1" in capsys.readouterr().err
+    assert run(("quality", "repo_that_is_not", servers.url, "--prompts", str(prompts))) == 1
+    assert "repo_that_is_not is neither a folder nor HOST:PORT" in capsys.readouterr().err
 
 
 def test_paired_intervals_shrink_with_what_does_not_change(tmp_path):

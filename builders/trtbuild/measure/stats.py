@@ -98,7 +98,9 @@ def share(hits: int, count: int) -> Estimate:
     p = hits / count
     middle = (p + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(p * (1 - p) / count + z * z / (4 * count * count))
-    return Estimate(p, max(0.0, middle - half), min(1.0, middle + half))
+    # At the ends the interval reaches them exactly; floating point would say 3e-17.
+    low, high = middle - half if hits else 0.0, middle + half if hits < count else 1.0
+    return Estimate(p, max(0.0, low), min(1.0, high))
 
 
 def rate(times_s: Sequence[float], weights: Sequence[float], window_s: tuple[float, float]) -> Estimate:

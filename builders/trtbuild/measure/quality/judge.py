@@ -182,7 +182,9 @@ def _gate(cases: Sequence[Case], gate: dict[str, float]) -> Iterator[GateResult]
     steps = [case.agrees["exact"] for case in cases if case.question.continues is not None and case.agrees]
     if not steps:  # chat messages cannot be continued: the first token of the answers is one step, too
         steps = [
-            float(case.agrees["first divergence"] > 0) for case in cases if "first divergence" in case.agrees
+            float(bool(case.agrees["exact"]) or case.agrees["first divergence"] > 0)
+            for case in cases
+            if "first divergence" in case.agrees
         ]
     agreement = stats.share(round(sum(steps)), len(steps))
     yield GateResult("next-token", agreement, gate["next-token"], at_least=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild.errors import MeasureError, ServeError
-from trtbuild.measure.quality.answers import Respondent
+from trtbuild.measure.quality.answers import Answer, Respondent
 from trtbuild.measure.quality.judge import Verdict, judge
 from trtbuild.measure.quality.questions import Question, forced, needles, repeats
+from trtbuild.measure.server import MeasuredServer
 
 NEEDLE_TOKENS = 1024  # longest prompt for needles where the plan is not known
 
@@ -31,11 +32,7 @@ class Side:
         """
         folder = Path(self.place).expanduser()
         if not folder.is_dir():
-            if self.model is None:
-                raise MeasureError(
-                    f"what {self.place} serves is not known here", "name the model: --model NAME"
-                )
-            yield Respondent(self.place, self.model, concurrency=concurrency), None
+            yield Respondent(self.place, self.model or self._only_model(), concurrency=concurrency), None
             return
         from trtbuild.serve import registry, server
         from trtbuild.tenants import Repository
@@ -53,6 +50,18 @@ class Side:
                 yield Respondent(started.grpc_address, name, concurrency=concurrency), longest
             return
         yield Respondent(f"127.0.0.1:{record.grpc_port}", name, concurrency=concurrency), longest
+
+    def _only_model(self) -> str:
+        if ":" not in self.place:
+            raise MeasureError(f"{self.place} is neither a folder nor HOST:PORT of a server")
+        names = MeasuredServer(self.place).models()
+        if len(names) != 1:
+            listed = ", ".join(names) or "what it does not list"
+            raise MeasureError(
+                f"{self.place} serves {listed}, and which is meant is not known",
+                *(f"--model {name}" for name in names or ["NAME"]),
+            )
+        return names[0]
 
 
 def compare(
@@ -80,6 +89,7 @@ def compare(
             questions += needles(limit, baseline.sizing(), first=len(questions))
         with on_step(f"{len(questions)} questions to the baseline {before.place}"):
             old = baseline.ask(questions)
+        _check_says(before, old[: len(asked)])
         steps = list(forced(asked, [answer.text for answer in old[: len(asked)]], first=len(questions)))
         with on_step(f"{len(steps)} single steps"):
             old += baseline.ask(steps)
@@ -93,8 +103,18 @@ def compare(
     return judge(questions, old, new, gate)
 
 
-def _check_asked(before: Side, after: Side, old: Sequence[object], new: Sequence[object]) -> None:
+def _check_says(side: Side, answers: Sequence[Answer]) -> None:
+    """Whether there is anything to compare with."""
+    if not any(answer.error or answer.text.strip() for answer in answers):
+        raise MeasureError(
+            f"{side.place} answered all {len(answers)} requests with nothing: there is no text to compare",
+            'ask it as its users do: {"messages": [{"role": "user", "content": "…"}]} goes through its chat '
+            'template, {"prompt": "…"} does not',
+        )
+
+
+def _check_asked(before: Side, after: Side, old: Sequence[Answer], new: Sequence[Answer]) -> None:
     for side, answers in ((before, old), (after, new)):
-        errors = [answer.error for answer in answers if answer.error]  # type: ignore[attr-defined]
+        errors = [answer.error for answer in answers if answer.error]
         if errors and len(errors) == len(answers):
             raise MeasureError(f"{side.place} answered none of {len(answers)} questions: {errors[0]}")
