@@ -40,7 +40,7 @@ _TIMES: Final = re.compile(
 _NEAR_CHARS: Final = 40  # on both sides of a difference, where the rest of a time may stand
 
 _KINDS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
-    ("uuid", re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.I)),
+    ("uuid", re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}(?![0-9a-f])", re.I)),
     ("timestamp", _TIMES),
     # a day's name; seconds to nanoseconds since 1970, of the years 2017 to 2033
     ("timestamp", re.compile(rf"^(?:{_DAYS})[a-z]*$|^1[5-9]\d{{8}}(?:\d{{3}}){{0,3}}$", re.I)),

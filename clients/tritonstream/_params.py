@@ -67,8 +67,29 @@ class Guide:
 class GenerateParams(TypedDict, total=False):
     """Keyword arguments of ``generate``, ``stream``, ``chat`` and ``many``.
 
-    What the model, as deployed, cannot honour is refused with ``UnsupportedError``, never dropped. Any other
-    input that the model declares may be given by its own name through ``inputs``.
+    What the model, as deployed, cannot honour is refused with ``UnsupportedError``, never dropped. None
+    counts as not given.
+
+    Attributes:
+        temperature, top_k, top_p: any of them samples (temperature=0 and top_k=1 do not); without them the
+            likeliest token is taken.
+        seed: of the sampling; without one each call draws anew.
+        stop: texts that end the answer and are no part of it; they may span tokens.
+        bad_words: texts that are not generated.
+        n: independent sequences; see ``Completion.choices``.
+        logprobs: also yield the log probabilities of the tokens, as ``Logprobs``.
+        token_ids: also yield the ids of the tokens, as ``TokenIds``.
+        perf_metrics: the engine's own clock, in ``Timings.server_ns``.
+        embedding_bias: added to the logits of these words' tokens.
+        lora: name (llmapi) or task id (engines) of an adapter that the server knows.
+        guide: what the answer meets, such as ``Guide.json_schema(...)``.
+        add_special_tokens: whether the tokenizer adds its BOS to a text; a chat template writes its own.
+        inputs: any other inputs that the model declares, by their own names.
+        request_id: on the wire and in logs; default: one that no other client draws.
+        deadline_s: shorthand for ``timeouts.total_s``.
+        degrade: what to fall back to, in order, where nothing came.
+        traffic_class: under which the server's metrics count it; see ``ClientOptions``.
+        headers: gRPC metadata, beside the client's.
     """
 
     max_tokens: int
@@ -86,23 +107,22 @@ class GenerateParams(TypedDict, total=False):
     end_id: int
     pad_id: int
     beam_width: int
-    n: int  # independent sequences
+    n: int
     logprobs: bool
-    token_ids: bool  # also yield the ids of the tokens
-    perf_metrics: bool  # the engine's own clock, in Timings.server_ns
-    embedding_bias: Mapping[str, float]  # added to the logits of these words' tokens
-    lora: str | int  # name (llmapi) or task id (engines) of an adapter that the server knows
+    token_ids: bool
+    perf_metrics: bool
+    embedding_bias: Mapping[str, float]
+    lora: str | int
     guide: Guide
     add_special_tokens: bool
     priority: int
     inputs: Mapping[str, Any]
-    # How the request is carried out:
     request_id: str
     timeouts: Timeouts
-    deadline_s: float | None  # shorthand for timeouts.total_s
+    deadline_s: float | None
     retry: Retry
     degrade: Sequence[Degrade]
-    traffic_class: str  # under which the server's metrics count it; see ClientOptions
+    traffic_class: str
     headers: Mapping[str, str]
 
 

@@ -64,7 +64,8 @@ def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0
 
 def from_text(message: str, kind: ModelKind) -> errors.TritonStreamError:
     """Translates an error that came as the text of a response."""
-    found = _FRONT_CODE.search(message) if kind in (ModelKind.FRONT, ModelKind.ENGINE) else None
+    coded = (ModelKind.FRONT, ModelKind.ENGINE, ModelKind.ENSEMBLE)  # an ensemble hands on its engine's
+    found = _FRONT_CODE.search(message) if kind in coded else None
     if found is None:
         return errors.ServerError(message)
     if found[1] == "UNSUPPORTED":

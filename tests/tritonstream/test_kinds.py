@@ -333,7 +333,7 @@ def test_what_the_engine_was_not_set_up_for_is_refused_before_anything_is_sent(r
     run(guided, server.url)
 
 
-@pytest.mark.parametrize("kind", [ModelKind.FRONT, ModelKind.ENGINE])
+@pytest.mark.parametrize("kind", [ModelKind.FRONT, ModelKind.ENGINE, ModelKind.ENSEMBLE])
 @pytest.mark.parametrize("coded", [True, False])
 def test_what_only_the_engine_knows_that_it_cannot_is_unsupported_too(
     run: Any, serve: Any, kind: ModelKind, coded: bool

@@ -56,6 +56,7 @@ def test_common_prefix_is_the_longest(first: str, second: str) -> None:
         ("1767225600", "1767229200", "timestamp"),
         ("6f1d9c1e-2b1a-4c60-9d7e-111111111111", "0a1b2c3d-4e5f-4a60-8d7e-222222222222", "uuid"),
         ("req_8sd7f6a9", "req_1kd93mx0", "id"),
+        ("6baa9455e3e70682c2094cac629f6fbed82c07cd", "c386bbc4cd613e30d8f16adf91b7584a2265b1f5", "id"),
         ("2026年11月1日 10时1分", "2026年11月24日 10时24分", "timestamp"),
         ("二〇二六年十一月一日", "二〇二六年十二月三日", "timestamp"),
         ("令和8年11月1日（日）午後3時5分", "令和8年11月2日（月）午前9時7分", "timestamp"),
