@@ -150,6 +150,13 @@ def test_else_the_compiled_flow_is_planned(changes, gpu):
     assert "not by an engine" not in plan.target_reason
 
 
+def test_what_only_the_llm_api_serves_is_told_its_own_obstacles_alone():
+    plan = prepare(spec(LlmSpec(model="deepseek-v3", tp=3), gpu="h200"), host=NOTHING).plan
+    assert plan.target is Target.LLMAPI
+    assert not [error for error in plan.errors if error.id.startswith(("format.", "checkpoint."))]
+    assert "tp.heads" in {error.id for error in plan.errors}
+
+
 def test_a_format_of_the_other_target_is_refused_once_and_sent_there():
     plan = prepare(
         spec(LlmSpec(model="qwen2.5-14b", quant="gptq"), gpu="l40s", target="llmapi"), host=NOTHING

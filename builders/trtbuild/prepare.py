@@ -42,6 +42,7 @@ from trtbuild.targets import DEFAULT_GPU, Host, TargetChoice, choose_target, det
 LAST_TRTLLM_WITH_BUILDER = "1.2.1"  # TensorRT-LLM PR 15918 removed trtllm-build after it
 # Rules on what a target can serve at all.
 _OF_THE_TARGET = ("format.gpu", "format.model", "format.target", "checkpoint.route")
+_UNPLANNABLE = "plan"
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -164,13 +165,17 @@ def _possible(
 ) -> TargetChoice:
     """The target that nobody asked for, unless only the LLM API serves these weights on this GPU.
 
-    Other rules, such as that of a KV cache that breaks answers, are no reason to serve it elsewhere.
+    Other rules, such as that of a KV cache that breaks answers, are no reason to serve it elsewhere, and no
+    reason against it: the LLM API's own are then those to be told.
     """
     if spec.target is not None or choice.target is not Target.ENGINE or not spec.models:
         return choice
     errors = _errors(Target.ENGINE, spec, found, host, pinned)
     forbidden = [error for error in errors if error.id in _OF_THE_TARGET]
-    if not forbidden or _errors(Target.LLMAPI, spec, found, host, pinned):
+    if not forbidden:
+        return choice
+    others = {error.id for error in _errors(Target.LLMAPI, spec, found, host, pinned)}
+    if others & {*_OF_THE_TARGET, _UNPLANNABLE}:
         return choice
     return TargetChoice(Target.LLMAPI, f"{choice.reason}; not by an engine: {forbidden[0].message}")
 
@@ -200,7 +205,7 @@ def _errors(
         )
         return [*plan.errors, *(f for f in preflight.check(plan, spec) if f.severity == "error")]
     except TrtbuildError as error:
-        return [Finding(id="plan", severity="error", message=error.message)]
+        return [Finding(id=_UNPLANNABLE, severity="error", message=error.message)]
 
 
 def _names(plan: Plan, scheme: NameScheme) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtbuild.catalog.versions import container_of_trtllm
+from trtbuild.catalog.versions import container_of_trtllm, find_container
 from trtbuild.errors import RepositoryError, SpecError, in_shell
 from trtbuild.plan.device import planned_gpu
 from trtbuild.plan.model import Plan
@@ -84,7 +84,9 @@ def prepare_addition(
         )
     gpu = planned_gpu(plan)
     fixed = {"target": plan.target, "gpu": gpu.name if gpu else None, "container": plan.container}
-    container = container_of_trtllm(spec.trtllm).release if spec.trtllm is not None else spec.container
+    container = spec.container and find_container(spec.container).release
+    if spec.trtllm is not None:
+        container = container_of_trtllm(spec.trtllm).release
     for key, asked in (("gpu", spec.gpu), ("container", container)):
         if asked is not None and asked not in (fixed[key], getattr(repository.spec, key)):
             device = f"the {key} {fixed[key]}" if fixed[key] else "the CPU"

@@ -226,3 +226,14 @@ def test_keys_that_must_exist_are_marked_from_the_version_that_reads_them_unguar
     unguarded = {"tokenizer_dir", "guided_decoding_backend", "xgrammar_tokenizer_info_path"}
     assert required("0.18.2") == {"gpt_model_type", "gpt_model_path"}
     assert required("0.19.0") == {"gpt_model_type", "gpt_model_path"} | unguarded
+
+
+@pytest.mark.parametrize(
+    "name", ["25.10", "25.10-trtllm-python-py3", "nvcr.io/nvidia/tritonserver:25.10-trtllm-python-py3"]
+)
+def test_a_container_is_found_by_its_image(name: str) -> None:
+    assert versions.find_container(name).release == "25.10"
+
+
+def test_a_version_may_be_written_as_its_tag() -> None:
+    assert versions.container_of_trtllm("v1.0.0") == versions.container_of_trtllm("1.0.0")

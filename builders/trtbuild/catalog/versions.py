@@ -304,14 +304,18 @@ def _container(table: _Containers, row: _ContainerRow) -> Container:
     )
 
 
+_IMAGE = re.compile(r"(?:[\w./:-]*/tritonserver:)?(\d\d\.\d\d)-trtllm-python-py3")
+
+
 def find_container(release: str) -> Container:
-    """The container called ``release``, such as "25.10".
+    """The container called ``release``, such as "25.10", or as its image is called.
 
     Raises:
         CatalogError: for a release that is not in the table.
     """
+    image = _IMAGE.fullmatch(release.strip())
     for container in containers():
-        if container.release == release:
+        if container.release == (image[1] if image else release):
             return container
     near = _near(release)
     raise CatalogError(
@@ -331,13 +335,15 @@ def _near(release: str) -> list[str]:
 
 
 def container_of_trtllm(version: str) -> Container:
-    """The newest container that ships TensorRT-LLM ``version`` ("1.0.0", or "1.0" for the newest 1.0.x).
+    """The newest container that ships TensorRT-LLM ``version`` ("1.0.0", "v1.0.0", or "1.0" for the newest
+    1.0.x).
 
     Raises:
         CatalogError: if none does.
     """
+    number = version.strip().removeprefix("v")
     for container in containers():
-        if container.trtllm == version or container.trtllm.startswith(f"{version}."):
+        if container.trtllm == number or container.trtllm.startswith(f"{number}."):
             return container
     known = ", ".join(dict.fromkeys(container.trtllm for container in containers()))
     raise CatalogError(f"no container ships TensorRT-LLM {version}", f"shipped: {known}")
