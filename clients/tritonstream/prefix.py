@@ -120,11 +120,16 @@ def analyse(prompts: Sequence[str], *, encode: Encode = rough_tokens, block_toke
             parts.update({slot.kind for slot in found})
             for slot in found:
                 examples.setdefault(slot.kind, (reference, index, slot))
-        if followers:
-            found = next(iter(followers.values()))
-            moved[reference] = _moved(
-                prompts[reference],
-                [(slot.start, slot.end, _same_words(slot, prompts[reference])) for slot in found],
+        known: list[Slot] = next(filter(None, followers.values()), [])
+        for index in (reference, *(index for index, found in followers.items() if not found)):
+            same = common_prefix(prompts[reference], prompts[index])  # it has what the first prompt has there
+            moved[index] = _moved(
+                prompts[index],
+                [
+                    (slot.start, slot.end, _same_words(slot, prompts[reference]))
+                    for slot in known
+                    if slot.end <= same
+                ],
             )
     return PrefixReport(
         prompts=len(prompts),

@@ -203,3 +203,13 @@ def test_reordered_tools_are_seen_where_little_else_is_shared() -> None:
     report = analyse(log, block_tokens=16)
     assert (report.templates, [part.kind for part in report.parts]) == (1, ["json order"])
     assert report.reused_blocks_moved > 4 * max(1, report.reused_blocks)
+
+
+@pytest.mark.parametrize(
+    "names", [["Anna", "Bert", "Anna"], ["Anna", "Anna", "Bert"], ["Anna", "Bert", "Bert"]]
+)
+def test_prompts_that_repeat_the_first_ones_value_are_mended_too(names: list[str]) -> None:
+    log = [f"User: {name}\n{BODY}\nQuestion {number}" for number, name in enumerate(names)]
+    report = analyse(log, block_tokens=32)
+    per_prompt = report.blocks // len(names)
+    assert report.reused_blocks_moved >= 2 * (per_prompt - 1)
