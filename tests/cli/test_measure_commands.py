@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -194,6 +195,20 @@ def test_a_load_file_says_which_field_is_wrong_and_no_more(fake, tmp_path, capsy
 def test_two_forms_at_once_are_refused(capsys):
     assert run(("runs", "last", "--csv", "--json")) == 2
     assert "give one" in capsys.readouterr().err
+
+
+def test_without_a_measured_request_nothing_is_diagnosed(tmp_path, capsys):
+    """Answers that outlast a short load: it is no good sign that nothing stands out."""
+    runs = ("--runs", str(tmp_path / "r.sqlite"))
+    with FakeTriton({"llm": FakeModel(reply=[" w"] * 64, between_tokens_s=0.02)}) as fake:
+        assert run(("diagnose", fake.url, "--model", "llm", "--duration", "0.5", *runs)) == 1
+        told = capsys.readouterr()
+        assert "stands out" not in told.out
+        assert "what limits cannot be told" in told.err
+        seconds = re.search(r"--duration (\d+)", told.err)
+        assert seconds is not None
+        assert run(("diagnose", fake.url, "--model", "llm", "--duration", seconds[1], *runs)) == 0
+    assert "only" not in capsys.readouterr().err
 
 
 def _requests(runs):

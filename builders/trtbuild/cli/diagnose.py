@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ def diagnose_command(
     """Say what limits: of a recorded RUN, or of a SERVER (HOST:PORT or its repository) under a short load."""
     store = open_store(runs_file)
     from trtbuild.measure.diagnose import diagnose
+    from trtbuild.measure.stats import least_count
 
     is_server = Path(what).is_dir() or ":" in what
     record = _measured(what, model, users, duration_s, store) if is_server else store.read(what)
@@ -40,12 +42,21 @@ def diagnose_command(
             f"run {record.run_id} compared answers: nothing in it was timed", "a timed run: trtbuild bench"
         )
     found = diagnose(record)
+    well = sum(one.outcome == "ok" for one in record.measured())
+    if not found and not well:
+        longest_s = max((one.latency_s or 0.0 for one in record.requests), default=duration_s)
+        raise MeasureError(
+            f"run {record.run_id} has no measured request that was answered: what limits cannot be told",
+            f"--duration {math.ceil(4 * longest_s)}" if is_server else "a longer run: trtbuild bench",
+        )
     if as_json:
         print_json({"run": record.run_id, "limits": [limit.as_json() for limit in found]})
         return
     for number, limit in enumerate(found, 1):
         click.echo(f"{number}. {limit.name}: {limit.evidence}")
         click.echo(f"   → {limit.change}")
+    if well < least_count(0.5):
+        note(f"only {well} measured requests were answered, and a median needs {least_count(0.5)}")
     if not found:
         click.echo("nothing stands out: the figures are what this model does on this machine")
     if not record.timeline:
