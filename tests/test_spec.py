@@ -93,6 +93,11 @@ def test_paths_are_relative_to_the_file(write, tmp_path):
         ("models: [{model: a, tp: 1.5}]", ["`models[0].tp`", "'1.5'"]),
         ("models: [{model: a, tp: true}]", ["`models[0].tp`", "truth value"]),
         ("models: [{model: a, tp: 0}]", ["`models[0].tp`", "greater than or equal to 1", "the number 0"]),
+        (
+            "vision: [{pipeline: ocr, preprocess: {mean: [nan]}}]",
+            ["`vision[0].preprocess.mean[0]`", "finite"],
+        ),
+        ("vision: [{pipeline: ocr, preprocess: {std: [inf]}}]", ["`vision[0].preprocess.std[0]`", "finite"]),
         ("models: [{model: a, name: 12}]", ["`models[0].name`", "expected text", 'quote it: "12"']),
         ("models: [{quant: awq}]", ["`models[0].model` is missing"]),
         ("models: [{model: ''}]", ["`models[0].model` is empty"]),

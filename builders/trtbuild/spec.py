@@ -117,6 +117,7 @@ class LlmSpec(_Frozen):
         default=None,
         gt=0,
         le=3_600_000,
+        allow_inf_nan=False,
         description="budget of TTFT P95 from which limits that are not given are planned",
     )
     usual_input_tokens: int = Field(default=500, ge=1, description="of a prompt on average, for ttft_ms")
@@ -195,8 +196,8 @@ def _pair(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Number = Annotated[float, BeforeValidator(_number)]
-Share = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Share = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1, allow_inf_nan=False)]
 Side = Annotated[int, Field(ge=1, le=16384)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(_pair)]
 

@@ -250,7 +250,7 @@ def _describe(value: object) -> str:
         return "nothing"
     if isinstance(value, bool):
         return f"the truth value {str(value).lower()}"
-    if isinstance(value, int):
+    if isinstance(value, int | float):
         return f"the number {value}"
     if isinstance(value, str):
         return f"the text {value[:60]!r}"
