@@ -217,9 +217,10 @@ def test_the_converter_of_baichuan_is_told_the_model(
     assert argv[argv.index("--model_version") + 1] == model_version
 
 
-def test_an_int8_cache_where_the_converter_calibrates_none_is_refused() -> None:
+@pytest.mark.parametrize("model_type", ["phi3", "gemma2", "chatglm"])
+def test_an_int8_cache_where_the_converter_calibrates_none_is_refused(model_type: str) -> None:
     with pytest.raises(BuildError, match="calibrates no INT8 KV cache"):
-        commands("1.2.1", Recipe("convert", "bf16"), model_type="phi3", kv_dtype="int8")
+        commands("1.2.1", Recipe("convert", "bf16"), model_type=model_type, kv_dtype="int8")
 
 
 def test_glm_in_transformers_own_form_has_no_converter() -> None:

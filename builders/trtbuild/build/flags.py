@@ -37,9 +37,10 @@ SIZES_TOLD = frozenset({"baichuan"})  # model types whose converter is told the 
 _BAICHUAN1_VOCAB = 64_000  # Baichuan2 has 125,696
 _BAICHUAN_7B_LAYERS = 32  # 13B has 40, and ALiBi in place of rotary positions
 _GEMMA = ("gemma", "gemma2", "gemma3_text")
-# Converters that calibrate an INT8 KV cache; that of ChatGLM forgets its generation on the way.
+# Converters that calibrate an INT8 KV cache. ChatGLM's forgets its generation on the way, and Gemma's opens
+# the model's folder as a SentencePiece file (tensorrt_llm/models/gemma/convert.py).
 _INT8_KV = frozenset({
-    "llama", "mistral", "mixtral", "qwen", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "baichuan", *_GEMMA,
+    "llama", "mistral", "mixtral", "qwen", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "baichuan",
 })  # fmt: skip
 # Further model types that trtllm-build has a class for (tensorrt_llm/models/__init__.py, MODEL_MAP), which
 # quantize.py's checkpoints reach without a converter.
