@@ -1,20 +1,24 @@
-"""What README.md shows is what happens."""
+"""What README.md and the client's show is what happens."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
 
 from trtbuild.specfile import validate_spec
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CLIENT = (ROOT / "clients" / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, text: str = README) -> list[str]:
     """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def test_install_and_run_come_within_the_first_25_lines():
@@ -41,3 +45,17 @@ def test_the_commands_shown_exist(monkeypatch):
 def test_the_programs_shown_compile():
     for text in blocks("python"):
         compile(text, "README.md", "exec")
+
+
+def test_the_clients_page_runs_from_top_to_bottom():
+    program = "".join(blocks("python", CLIENT))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[:3] == ["Hello, wörld!", "Hello, wörld!stop 4", "Hello, wörld"]  # the third stops at "!"
+    assert said[3:6] == ["Hello, wörld!"] * 3
+    assert said[6] == "Hi. True fast mode"
+    assert said[7].startswith("no token within first_token_s=0.2")
+    assert said[-1] == "Say hello. done"
