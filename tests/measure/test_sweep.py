@@ -12,6 +12,7 @@ from tests.measure.test_records import LOAD, frozen, record
 
 from tritonstream.testing import FakeModel, FakeTriton
 from trtbuild.cli import run
+from trtbuild.measure.records.store import Store
 from trtbuild.measure.sweep import Budget, Level, find_safe
 
 BUDGET = Budget(0.8, quantile=0.95)
@@ -139,3 +140,25 @@ def test_a_level_with_too_few_requests_says_how_long_its_runs_must_be(tmp_path, 
         seconds = re.search(r"--duration (\d+)", said)
         assert seconds is not None
         assert 2 <= int(seconds[1]) <= 6  # 72 requests of 0.2 s, in runs of 1, 2 and 4 times that
+
+
+def test_a_budget_that_every_request_breaks_needs_no_percentile(tmp_path, capsys):
+    """Of 20 requests a P95 is not known; that it is above a limit which all of them break is."""
+    with FakeTriton({"llm": FakeModel(reply=[" w"] * 50, first_token_s=0.1)}) as fake:
+        words = ("--url", fake.url, "--model", "llm", "--traffic", "8/4", "--warmup", "0", "--from", "2")
+        fixed = ("sweep", *words, "--budget", "0.01", "--runs", str(tmp_path / "runs.sqlite"))
+        assert run((*fixed, "--duration", "1")) == 1
+    said = capsys.readouterr()
+    assert "breaks, unsure" not in said.out
+    assert re.search(
+        r"no level meets TTFT P95 ≤ 10 ms: 1 users comes nearest with (\d+) of \1 requests", said.err
+    )
+    assert len(Store(tmp_path / "runs.sqlite").runs()) == 2  # none was repeated for more requests
+
+
+def test_a_knee_at_the_highest_level_was_not_reached(tmp_path, capsys):
+    with FakeTriton({"llm": FakeModel(reply=[" w"] * 50, first_token_s=0.1)}) as fake:
+        words = ("--url", fake.url, "--model", "llm", "--traffic", "8/4", "--warmup", "0", "--to", "2")
+        fixed = ("--budget", "5", "--percentile", "50", "--repeats", "1", "--duration", "1.5")
+        assert run(("sweep", *words, *fixed, "--runs", str(tmp_path / "runs.sqlite"))) == 0
+    assert "knee: not reached by 2 users" in capsys.readouterr().out

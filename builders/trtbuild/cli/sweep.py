@@ -118,22 +118,25 @@ def sweep_command(
     else:
         _show(found)
     if found.safe is None:
-        figure = found.nearest.figure
         raise MeasureError(
             f"no level meets {found.budget}: {found.nearest.load:g} {by} comes nearest with "
-            f"{bounded(figure.as_json())} ms ({interval(figure.low, figure.high)})",
+            f"{_figure(found.nearest)}",
             "a larger budget, shorter prompts or answers, or `trtbuild tune` for another configuration",
         )
 
 
-def _sentence(level: Level, by: str) -> str:
+def _figure(level: Level) -> str:
     figure = level.figure
+    if figure.value is None:
+        over, count = level.over
+        return f"{over} of {count} requests above it"
+    return f"{bounded(figure.as_json())} ms ({interval(figure.low, figure.high)})"
+
+
+def _sentence(level: Level, by: str) -> str:
     verdict = "meets it" if level.meets else "breaks it"
     sure = "" if level.sure else ", not surely"
-    return (
-        f"{level.load:g} {by}: {bounded(figure.as_json())} ms ({interval(figure.low, figure.high)}), "
-        f"{verdict}{sure}"
-    )
+    return f"{level.load:g} {by}: {_figure(level)}, {verdict}{sure}"
 
 
 def _show(found: SweepResult) -> None:
@@ -147,6 +150,7 @@ def _show(found: SweepResult) -> None:
                 name
                 for name, one in (("safe", found.safe), ("knee", found.knee))
                 if one is not None and one.load == level.load
+                and (name == "safe" or level is not found.levels[-1])
             ),
         )
         for level in found.levels
@@ -156,7 +160,10 @@ def _show(found: SweepResult) -> None:
     if found.safe is not None:
         how = "surely" if found.safe.sure else "probably: the interval reaches over the limit"
         top = " (the highest that was tried)" if found.safe.load == found.levels[-1].load else ""
-        click.echo(f"safe: {found.safe.load:g} {found.by}{top}, {how}; knee: {found.knee.load:g} {found.by}")
+        knee = f"{found.knee.load:g} {found.by}"
+        if found.knee.load == found.levels[-1].load:
+            knee = f"not reached by {knee}"
+        click.echo(f"safe: {found.safe.load:g} {found.by}{top}, {how}; knee: {knee}")
     click.echo(
         f"page: trtbuild report {found.levels[-1].records[-1].run_id} --budget {found.budget.limit_s:g}"
     )

@@ -67,9 +67,27 @@ class Level:
         return figure.value <= self.budget.limit_s and self.failed <= MOST_FAILED
 
     @property
+    def over(self) -> tuple[int, int]:
+        """How many requests took longer than the limit, of how many that ended well."""
+        metric = next(one for one in LATENCIES if one.name == self.budget.metric)
+        requests = [one for record in self.records for one in record.measured() if one.outcome == "ok"]
+        values = [value for one in requests for value in metric.values(one) if value is not None]
+        return sum(value > self.budget.limit_s for value in values), len(values)
+
+    @property
+    def surely_over(self) -> bool:
+        """Whether so many are that the percentile must be, be they too few to say what it is."""
+        from scipy.stats import binom
+
+        over, count = self.over
+        return over > 0 and binom.sf(over - 1, count, 1 - self.budget.quantile) <= (1 - stats.CONFIDENCE) / 2
+
+    @property
     def sure(self) -> bool:
         """Whether the interval lies on one side of the limit."""
         figure = self.figure
+        if figure.value is None:
+            return self.surely_over
         if self.meets:
             return figure.high is not None and figure.high <= self.budget.limit_s
         return figure.low is not None and figure.low > self.budget.limit_s
@@ -152,8 +170,14 @@ def find_safe(
             bad = good
             good = max((load for load, level in levels.items() if load < bad and level.meets), default=None)
     ordered = tuple(levels[load] for load in sorted(levels))
-    nearest = min(ordered, key=lambda level: level.figure.value or math.inf)
-    return SweepResult(budget, by, ordered, safe, nearest, knee(ordered))
+    return SweepResult(budget, by, ordered, safe, _nearest(ordered), knee(ordered))
+
+
+def _nearest(levels: Sequence[Level]) -> Level:
+    """Misses the budget least: by its percentile; by how many are over where some have too few for that."""
+    if all(level.figure.value is not None or level.failed > MOST_FAILED for level in levels):
+        return min(levels, key=lambda level: level.figure.value or math.inf)
+    return min(levels, key=lambda level: (level.over[0] / max(1, level.over[1]), level.load))
 
 
 def _bracket(
@@ -282,7 +306,7 @@ def sweep(
             if not record.complete:
                 raise _stopped(level, by, record.why, series, record.run_id)
             level.records.append(record)
-            enough = level.figure.value is not None or level.failed > MOST_FAILED
+            enough = level.figure.value is not None or level.failed > MOST_FAILED or level.surely_over
             if enough:
                 break
         else:
