@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from .text.stops import StopMatcher
 
 _utf8 = codecs.getincrementaldecoder("utf-8")
+
+
+def _callers_level() -> int:
+    """The ``stacklevel``, for a caller of this, of the first frame outside the package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class Answer:
@@ -85,7 +94,7 @@ class ChunkAnswer(Answer):
                 "the model decodes each response by itself and broke a character: it came as U+FFFD; "
                 "give the client tokenizer=FOLDER, or ask for the whole answer by generate()",
                 BrokenCharacters,
-                stacklevel=2,
+                stacklevel=_callers_level(),
             )
         return text
 

@@ -103,7 +103,7 @@ def test_wrong_usage_is_told_and_exits_2(args, part, capsys):
         (["--model", ""], ["--model is empty"]),
         (["--model", "\udcff"], ["--model holds U+DCFF", "no valid Unicode"]),
         (["--model", "qwen-7b", "--container", "25.1"], ["did you mean 25.01 or 25.10?"]),
-        (["--model", "qwen-7b", "--container", "25.10-trtllm-python-py3"], ["did you mean 25.10?"]),
+        (["--model", "qwen-7b", "--container", "25.100"], ["did you mean 25.10?"]),
         (["--model", "qwen-7b", "--gpu", "l4", "--output", f"{__file__}/x/y"], ["is a file, so"]),
         (["--spec", "/dev/zero"], ["too long for a spec"]),
         (["--spec", "nothing.yaml"], ["nothing.yaml", "No such file"]),
