@@ -237,8 +237,16 @@ def test_explain_says_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_slots_that_leave_no_room_for_the_pool_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*L4, "--users", "64", "--max-batch-size", "4096"]) == 0
-    assert "the KV pool limits" in capsys.readouterr().err
+    slots = ["--users", "64", "--max-batch-size", "4096"]
+    assert run([*L4, *slots]) == 0
+    said = capsys.readouterr().err
+    assert "the KV pool limits" in said
+    assert "where the model takes one (--kv-dtype)" in said  # this one takes no fp8
+    llama = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100", "--quant", "fp8", "--requests", "100"]
+    assert run([*llama, *slots, "--kv-dtype", "fp8", "--isl", "100000"]) == 0
+    said = capsys.readouterr().err
+    assert "the KV pool limits" in said
+    assert "--kv-dtype" not in said  # it is that already
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ def simulate_command(
     if calibration_load is not None:
         _write_load(calibration_load, read_spec(flags))
         return
+    kv_dtype = flags["kv_dtype"]
     found = _deployment(flags, policy, run_id, runs_file)
     from trtbuild.measure.predicted import offered_by
     from trtbuild.plan.latency.budget import Budget
@@ -169,7 +170,7 @@ def simulate_command(
     from trtbuild.cli.simulate_view import print_answer, print_forecasts, print_limits
 
     print_forecasts(rows, [row.get("cost_per_million_tokens") for row in data["levels"]])
-    print_limits(rows if load_file is None else rows[:-1], system.limits, mix)
+    print_limits(rows if load_file is None else rows[:-1], system.limits, mix, kv_dtype)
     print_answer(answer)
     for text in found.notes:
         note(text)

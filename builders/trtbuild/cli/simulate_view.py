@@ -52,7 +52,7 @@ def _rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"
 
 
-def print_limits(rows: Sequence[Forecast], limits: Limits, mix: Mix) -> None:
+def print_limits(rows: Sequence[Forecast], limits: Limits, mix: Mix, kv_dtype: str | None) -> None:
     """Where the plan and not the GPU limits: every place of the batch taken, or no room in the pool."""
     reserved = mix.limit or mix.osl.mean if limits.policy == "GUARANTEED_NO_EVICT" else mix.osl.mean
     carried = limits.kv_tokens / (mix.isl.mean + reserved)
@@ -66,9 +66,11 @@ def print_limits(rows: Sequence[Forecast], limits: Limits, mix: Mix) -> None:
     if not full:
         return
     if carried < limits.max_batch_size:
+        narrower = "an 8-bit KV cache where the model takes one (--kv-dtype), "
+        narrower = "" if kv_dtype in ("fp8", "int8") else narrower
         note(
             f"at {', '.join(full)} the KV pool limits: its {limits.kv_tokens:,} tokens carry {carried:.0f} "
-            f"such requests, and the batch has {limits.max_batch_size} places; --kv-dtype fp8, narrower "
+            f"such requests, and the batch has {limits.max_batch_size} places; {narrower}narrower "
             "weights or a larger GPU make room"
         )
     else:
