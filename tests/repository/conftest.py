@@ -19,7 +19,10 @@ from trtbuild.spec import DeploymentSpec, Target
 @pytest.fixture(autouse=True)
 def _code(monkeypatch: pytest.MonkeyPatch) -> None:
     def stand_in(kind: str) -> dict[str, bytes]:
-        return {name: f"# {kind}\n".encode() for name in ("model.py", "picture.py", "faults.py")}
+        return {
+            name: f"# {kind}\nclass TritonPythonModel: ...\n".encode()
+            for name in ("model.py", "picture.py", "faults.py")
+        }
 
     for module in (llm_module, vision_module):
         monkeypatch.setattr(module, "model_code", stand_in)
