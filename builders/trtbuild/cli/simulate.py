@@ -10,6 +10,7 @@ import click
 from trtbuild.cli.console import note, print_json
 from trtbuild.cli.measured import load_from_file, open_store, runs_option
 from trtbuild.cli.options import ABOVE_ZERO, NOT_NEGATIVE, Number, PathType, read_spec, spec_options
+from trtbuild.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,7 @@ _COUNT = click.IntRange(min=1)
 _MOST_REQUESTS = 20_000_000
 _MANY_REQUESTS = 200_000  # above which a level takes half a minute and more
 _MOST_REPLICAS = 10_000
+_LONGEST_IN, _LONGEST_OUT = 2048, 512  # the plan's, where none are given
 
 
 @spec_options
@@ -142,7 +144,11 @@ def simulate_command(
         _write_load(calibration_load, read_spec(flags))
         return
     kv_dtype = flags["kv_dtype"]
-    found = _deployment(flags, policy, run_id, runs_file)
+    longest = flags["max_input"], flags["max_output"]
+    try:
+        found = _deployment(flags, policy, run_id, runs_file)
+    except PlanError as error:
+        raise _with_shorter_slots(error, mix, longest) from None
     from trtbuild.measure.predicted import offered_by
     from trtbuild.plan.latency.budget import Budget
     from trtbuild.plan.latency.forecast import forecast, predicted
@@ -189,6 +195,26 @@ def _deployment(flags: dict[str, Any], policy: str, run_id: str | None, runs_fil
     return deployment_of_run(record, policy=policy)
 
 
+def _with_shorter_slots(error: PlanError, mix: Mix, longest: tuple[int | None, int | None]) -> PlanError:
+    """The error of a plan; where its slots are longer than the load's requests, with that way out."""
+    slots = (
+        ("--max-input", longest[0], mix.isl, _LONGEST_IN),
+        ("--max-output", longest[1], mix.osl, _LONGEST_OUT),
+    )
+    options = {
+        name: lengths.nearly_longest
+        for name, given, lengths, usual in slots
+        if given is None and lengths.nearly_longest < usual
+    }
+    if not options:
+        return error
+    shorter = " ".join(f"{name} {tokens}" for name, tokens in options.items())
+    way = (
+        f"{shorter}: as long as requests of this load get; planned are {_LONGEST_IN} + {_LONGEST_OUT} tokens"
+    )
+    return PlanError(error.message, *error.remedies, way)
+
+
 def _write_load(path: Path, spec: DeploymentSpec) -> None:
     from trtbuild.measure.calibration import as_file, calibration_load
     from trtbuild.plan.sources import default_name
@@ -214,7 +240,7 @@ def _mix(flags: dict[str, Any]) -> Mix:
     from trtbuild.plan.latency.load import Lengths
     from trtbuild.plan.latency.mix import Mix
 
-    longest_in, longest_out = flags["max_input"] or 2048, flags["max_output"] or 512
+    longest_in, longest_out = flags["max_input"] or _LONGEST_IN, flags["max_output"] or _LONGEST_OUT
     return Mix(
         isl=Lengths(isl, spread, max(isl, longest_in)),
         osl=Lengths(osl, spread, max(osl, longest_out)),

@@ -29,6 +29,12 @@ class Lengths:
         lengths: NDArray[np.int64] = np.clip(np.rint(drawn), 1, self.largest).astype(np.int64)
         return lengths
 
+    @property
+    def nearly_longest(self) -> int:
+        """Tokens that one in a thousand exceeds, rounded up to 64."""
+        sigma = math.sqrt(math.log1p(self.variation**2))
+        return 64 * math.ceil(self.mean * math.exp(3.09 * sigma - sigma**2 / 2) / 64)
+
 
 @dataclass(frozen=True)
 class Requests:
