@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_not_simulated(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_slots_longer_than_the_loads_requests_are_a_way_out(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["simulate", "--model", "llama-3.1-8b", "--quant", "fp8", "--gpu", "h100", "--concurrency", "2048"]
+    asked = ["simulate", "--model", "llama-3.1-8b", "--quant", "fp8", "--gpu", "h100", "--concurrency", "999"]
     assert run([*asked, "--isl", "128", "--osl", "64", "--spread", "0"]) == 1
     assert "--max-input 128 --max-output 64: as long as" in capsys.readouterr().err
     assert run([*asked, "--isl", "3000", "--osl", "3000"]) == 1
