@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,12 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),  # a landing does not depend on the luck of a draw
 )
 settings.load_profile("trtbuild")
+
+# What runs in the background or under nohup inherits signals that are ignored, and hands them on to the commands
+# that it starts: a test's Ctrl-C would end nothing.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.support.signals import heeding_ctrl_c
 
 from trtbuild.cli.demo import draw_page
 from trtbuild.verify.page import PAGE
@@ -42,7 +41,7 @@ class Bench:
         )  # fmt: skip
 
     def popen(self, *args: str, under: Sequence[str] = (), **options: object) -> subprocess.Popen[bytes]:
-        command = [*under, *heeding_ctrl_c([sys.executable, "-m", "trtbuild", *args])]
+        command = [*under, sys.executable, "-m", "trtbuild", *args]
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, **options)
 
 
