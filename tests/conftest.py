@@ -17,8 +17,8 @@ settings.register_profile(
 )
 settings.load_profile("trtbuild")
 
-# What runs in the background or under nohup inherits signals that are ignored, and hands them on to the commands
-# that it starts: a test's Ctrl-C would end nothing.
+# What runs in the background or under nohup inherits signals that are ignored, and hands them on to the
+# commands that it starts: a test's Ctrl-C would end nothing.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
