@@ -10,6 +10,8 @@ import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 
+from trtbuild.doctor.prometheus import parse_metrics
+from trtbuild.errors import MeasureError
 from trtbuild.measure.bench_local import CpuClock
 from trtbuild.measure.instant_repository import write_instant_repository
 from trtbuild.measure.text_path import PROMPT, Arms, Summary, summarise
@@ -49,15 +51,12 @@ async def _measure(server: Server, tokenizer: Path, streams: int, tokens: int, p
 def _held_share(server: Server, limit: str) -> float:
     """Share of responses whose oldest token waited in the front no longer than ``limit`` seconds."""
     with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    values = {
-        key: float(line.split()[-1])
-        for line in lines
-        for key in (f'trtbuild_held_seconds_bucket{{le="{limit}"', "trtbuild_held_seconds_count{")
-        if line.startswith(key)
-    }
-    within, count = values.values() if len(values) == 2 else (0.0, 0.0)
-    return within / count if count else 0.0
+        metrics = parse_metrics(answer.read().decode())
+    within = metrics.value("trtbuild_held_seconds_bucket", le=limit)
+    count = metrics.value("trtbuild_held_seconds_count")
+    if within is None or not count:
+        raise MeasureError("the front's metrics do not tell how long responses were held")
+    return within / count
 
 
 def _lines(name: str, summary: Summary, held: float) -> list[str]:
