@@ -144,9 +144,7 @@ def read_log(log: Path, assets: TextAssets | None) -> list[str]:
     """
     try:
         raw = sys.stdin.buffer.read() if log == Path("-") else log.read_bytes()
-        lines = raw.decode("utf-8-sig").split(
-            "\n"
-        )  # not splitlines: U+2028 and the like may stand in strings
+        lines = raw.decode("utf-8-sig").split("\n")  # not splitlines: strings may hold U+2028 and the like
     except UnicodeDecodeError as error:
         raise SpecError(f"{log} is not UTF-8 at byte {error.start}", "save the log as UTF-8") from error
     prompts = [
