@@ -58,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench-generator", description=__doc__)
     parser.add_argument("--streams", type=int, default=2000, help="at once")
     parser.add_argument("--tokens", type=int, default=32, help="of an answer")
-    parser.add_argument("--answer", type=float, default=8.0, metavar="SECONDS", help="that an answer takes")
+    parser.add_argument("--answer", type=float, default=16.0, metavar="SECONDS", help="that an answer takes")
     parser.add_argument("--duration", type=float, default=20.0, metavar="SECONDS", help="beside the start")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

@@ -2,6 +2,9 @@
 
 Everything is kept in a folder: the predictions before anything of them is measured, the runs in a file of
 records. A call does what is not there yet, as long as ``--minutes`` last; the last call prints the table.
+
+A shared machine is slower in one minute than in another. So the table also says how long each run's own steps
+took, over what the calibration says of the same steps, and the error at that speed: that is the model's.
 """
 
 from __future__ import annotations
@@ -11,17 +14,17 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from trtbuild.measure.calibration import calibration_load, others_cores
+from trtbuild.measure.calibration import calibration_load, measured_requests, others_cores
 from trtbuild.measure.load.flags import parse_traffic
 from trtbuild.measure.load.spec import Closed, Flow, LoadSpec, Poisson
 from trtbuild.measure.predicted import offered_by
 from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
+from trtbuild.plan.latency.calibrate import slowness
 from trtbuild.plan.latency.forecast import System, predicted
 from trtbuild.plan.model import Plan
 from trtbuild.simulate import deployment_of_run
@@ -35,18 +38,20 @@ TRAFFIC = ("30/13", "45/24", "70/37", "110/18", "400/11")
 ALLOWED = 0.15
 MOST_BESIDE_CORES = 0.25  # of what else runs on the machine; a run beside more is no figure
 _CALIBRATION = "calibration"
+Figures = dict[str, float]  # by name, with its unit
 _START_S = 20.0  # of a server; no run is begun that would not end in time
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One figure of one load. ``error`` is that of the prediction against the runs' mean; ``spread`` is the
-    difference of the runs over it."""
+    difference of the runs over it. ``at_speed`` is the prediction with steps as slow as those of the runs."""
 
     load: str
     figure: str
     predicted: float
     measured: tuple[float, ...]
+    at_speed: float
 
     @property
     def mean(self) -> float:
@@ -55,6 +60,10 @@ class Verdict:
     @property
     def error(self) -> float:
         return self.predicted / self.mean - 1
+
+    @property
+    def error_at_speed(self) -> float:
+        return self.at_speed / self.mean - 1
 
     @property
     def spread(self) -> float:
@@ -93,7 +102,7 @@ def loads(
     return found
 
 
-def figures_of(record: Record) -> dict[str, float]:
+def figures_of(record: Record) -> Figures:
     """What a run says of each figure for which it has requests enough."""
     group = record.metrics["all"]
     values = {
@@ -105,40 +114,56 @@ def figures_of(record: Record) -> dict[str, float]:
     return {name: unit * one["value"] for name, (unit, one) in values.items() if one["value"] is not None}
 
 
-def predict(system: System, asked: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
-    """Each figure of each load."""
-    found = {}
-    for name, load in asked.items():
-        row = predicted(system, *offered_by(load))
-        found[name] = {
-            "TTFT P50 ms": 1e3 * row.ttft_s[50].value,
-            "TTFT P95 ms": 1e3 * row.ttft_s[95].value,
-            "TPOT P50 ms": 1e3 * row.tpot_s[50].value,
-            "tokens/s": row.tokens_out_per_s.value,
-        }
-    return found
+def predict(system: System, load: LoadSpec) -> Figures:
+    """Each figure of a load."""
+    row = predicted(system, *offered_by(load))
+    return {
+        "TTFT P50 ms": 1e3 * row.ttft_s[50].value,
+        "TTFT P95 ms": 1e3 * row.ttft_s[95].value,
+        "TPOT P50 ms": 1e3 * row.tpot_s[50].value,
+        "tokens/s": row.tokens_out_per_s.value,
+    }
 
 
-def verdicts(predictions: dict[str, dict[str, float]], runs: dict[str, list[Record]]) -> list[Verdict]:
-    """Every figure of every load that was measured, in runs that have requests enough for it."""
-    measured = {load: [figures_of(record) for record in found] for load, found in runs.items()}
-    return [
-        Verdict(load, figure, value, values)
-        for load, figures in predictions.items()
-        for figure, value in figures.items()
-        if (values := tuple(one[figure] for one in measured.get(load, ()) if figure in one))
-    ]
+@dataclass(frozen=True)
+class Measured:
+    """The runs of one load; ``slowness`` of each is its step times over the calibrated ones."""
+
+    load: LoadSpec
+    runs: tuple[Figures, ...]
+    slowness: tuple[float, ...]
+
+    def verdicts(self, name: str, system: System, predictions: Figures) -> Iterator[Verdict]:
+        """Every figure for which the runs have requests enough."""
+        slowed = [replace(system, cost=system.cost.scaled(factor)) for factor in self.slowness]
+        at_speed = [predict(one, self.load) for one in slowed]
+        for figure, value in predictions.items():
+            pairs = [
+                (run[figure], own[figure])
+                for run, own in zip(self.runs, at_speed, strict=True)
+                if figure in run
+            ]
+            if pairs:
+                values, own = zip(*pairs, strict=True)
+                yield Verdict(name, figure, value, values, sum(own) / len(own))
+
+
+def measured(system: System, load: LoadSpec, records: Sequence[Record]) -> Measured:
+    """What the runs of a load say."""
+    limit = system.limits.max_num_tokens
+    slow = [slowness(measured_requests(one), system.cost, max_num_tokens=limit) for one in records]
+    return Measured(load, tuple(map(figures_of, records)), tuple(slow))
 
 
 def table(rows: Sequence[Verdict]) -> Iterator[str]:
     """Lines of a Markdown table."""
-    yield "| load | figure | predicted | measured | error | spread of repeats | within |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| load | figure | predicted | measured | error | spread | within | error at the runs' speed |"
+    yield "|---|---|---|---|---|---|---|---|"
     for row in rows:
-        measured = ", ".join(f"{value:.3g}" for value in row.measured)
+        values = ", ".join(f"{value:.3g}" for value in row.measured)
         yield (
-            f"| {row.load} | {row.figure} | {row.predicted:.3g} | {measured} | {row.error:+.0%} "
-            f"| {row.spread:.0%} | {'yes' if row.kept else 'no'} |"
+            f"| {row.load} | {row.figure} | {row.predicted:.3g} | {values} | {row.error:+.0%} "
+            f"| {row.spread:.0%} | {'yes' if row.kept else 'no'} | {row.error_at_speed:+.0%} |"
         )
 
 
@@ -222,19 +247,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(_runs(store, name)) <= turn
     ]
     done = _measure(asked.repository, store, queue, until)
-    rows = verdicts(predictions, {name: _runs(store, name) for name in wanted})
+    found = {name: measured(system, load, _runs(store, name)) for name, load in wanted.items()}
+    rows = [row for name, one in found.items() for row in one.verdicts(name, system, predictions[name])]
     print("\n".join(table(rows)))
+    for name, one in found.items():
+        factors = ", ".join(f"{factor:.2f}" for factor in one.slowness)
+        print(f"{name}: steps took {factors} of the calibrated time")
     if not done:
         return _more("measurements")
     return 0 if all(row.kept for row in rows) else 1
 
 
-def _predictions(path: Path, system: System, wanted: dict[str, LoadSpec]) -> dict[str, dict[str, float]]:
+def _predictions(path: Path, system: System, wanted: dict[str, LoadSpec]) -> dict[str, Figures]:
     """Made before the loads are measured, and kept: what is there is not made again."""
-    kept: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    kept: dict[str, Figures] = json.loads(path.read_text()) if path.is_file() else {}
     missing = {name: load for name, load in wanted.items() if name not in kept}
     if missing:
-        kept |= predict(system, missing)
+        kept |= {name: predict(system, load) for name, load in missing.items()}
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     return {name: kept[name] for name in wanted}
 

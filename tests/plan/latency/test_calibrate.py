@@ -9,7 +9,7 @@ import pytest
 from tests.support.simulated_run import REQUEST_S, TRUTH, few_streams, run
 
 from trtbuild.errors import PlanError
-from trtbuild.plan.latency.calibrate import calibrate
+from trtbuild.plan.latency.calibrate import calibrate, slowness
 from trtbuild.plan.latency.steps import MeasuredRequest, steps_of
 
 
@@ -46,6 +46,19 @@ def test_tokens_that_come_late_do_not_matter_and_show_how_first_ones_scatter(
         assert found.cost.base_s(batch, batch) == pytest.approx(TRUTH.base_s(batch, batch), rel=0.15)
     assert found.scatter == tuple(sorted(found.scatter))
     assert found.scatter[-1] - found.scatter[0] > 0.1  # 4 ms of some 30
+
+
+def test_a_slower_machine_shows_in_the_steps_of_any_load(measured: list[MeasuredRequest]) -> None:
+    def slower(one: MeasuredRequest) -> MeasuredRequest:
+        return MeasuredRequest(
+            1.25 * one.sent_s, one.isl, tuple((1.25 * at_s, count) for at_s, count in one.arrivals)
+        )
+
+    cost = calibrate(measured).cost
+    assert slowness(measured, cost, max_num_tokens=1 << 30) == pytest.approx(1, abs=0.02)
+    assert slowness([*map(slower, measured)], cost, max_num_tokens=1 << 30) == pytest.approx(1.25, abs=0.03)
+    with pytest.raises(PlanError, match="no two steps"):
+        slowness([MeasuredRequest(0.0, 10, ((1.0, 3),))], cost, max_num_tokens=1 << 30)
 
 
 def test_what_ran_beside_something_else_is_left_out(measured: list[MeasuredRequest]) -> None:

@@ -110,6 +110,18 @@ def calibrate(
     )
 
 
+def slowness(requests: Sequence[MeasuredRequest], cost: StepCost, *, max_num_tokens: int) -> float:
+    """A run's step times over those that ``cost`` gives for the same steps: how much slower the machine was.
+
+    Raises:
+        PlanError: no neighbouring steps are known.
+    """
+    blocks = blocks_of(steps_of(requests, max_num_tokens=max_num_tokens), least_s=_BLOCK_S)
+    if not len(blocks.seconds):
+        raise PlanError("no two steps of the run follow each other: how long one took is not known")
+    return float(np.exp(-np.average(_errors(blocks, cost), weights=blocks.seconds)))
+
+
 def _within(intervals_s: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> bool:
     return any(begin <= end_s and begin_s <= end for begin, end in intervals_s)
 
