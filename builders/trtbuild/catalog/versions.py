@@ -264,11 +264,6 @@ def llmapi_since(hf_class: str) -> str | None:
     return _llmapi_classes().get(hf_class)
 
 
-def newest_interface() -> str:
-    """The newest version of the table; the local target serves it."""
-    return containers()[0].interface
-
-
 def release_key(release: str) -> tuple[int, ...]:
     """Orders releases such as 25.10 (year and month)."""
     return tuple(int(part) for part in release.split("."))

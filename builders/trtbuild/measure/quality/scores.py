@@ -7,7 +7,6 @@ import json
 import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,15 +89,6 @@ def looped_share(words: Sequence[Any]) -> float:
         again = sum(words[at] == words[at - period] for at in range(period, len(words)))
         worst = max(worst, again / (len(words) - period))
     return worst
-
-
-def variety(words: Sequence[str]) -> float:
-    """Entropy of the words in bits, over that of as many different ones; 1 is no word twice."""
-    if len(words) < 2:
-        return 1.0
-    counts = Counter(words)
-    entropy = -sum(count / len(words) * math.log2(count / len(words)) for count in counts.values())
-    return entropy / math.log2(len(words))
 
 
 def code_of(text: str) -> str:

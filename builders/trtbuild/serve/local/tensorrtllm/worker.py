@@ -107,7 +107,6 @@ class Worker:
         self._engine = engine
         self._stats_period_s = stats_period_s
         self._last_stats_s = 0.0
-        self._last_gauges: Gauges | None = None
 
     def run(self) -> None:
         """Until the stub closes its end or sends None."""
