@@ -11,8 +11,8 @@ import pytest
 
 from trtbuild.repository import steps
 from trtbuild.repository.manifest import verify_manifest
-from trtbuild.repository.transaction import is_interrupted, staging_of
-from trtbuild.repository.writer import finish_interrupted, remove_model
+from trtbuild.repository.transaction import finish_interrupted, is_interrupted, staging_of
+from trtbuild.repository.writer import remove_model
 
 pytestmark = pytest.mark.usefixtures("composed_once")
 

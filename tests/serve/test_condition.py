@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tests.support.served import kept, record_of
 from trtbuild.cli import run
 from trtbuild.cli.connection import connect
 from trtbuild.errors import ServeError
+from trtbuild.repository.transaction import Change, staging_of
 from trtbuild.serve import condition, leftovers, registry
 from trtbuild.serve.condition import Condition, condition_of
 from trtbuild.serve.server import claim
@@ -134,6 +135,19 @@ def test_how_it_ended_is_kept_until_the_next_one_has_a_process(repository: Path,
     with kept(repository):
         assert health(repository) == "starting"
     assert health(repository) == kind
+
+
+def test_a_change_that_a_killed_writer_left_is_finished_before_a_server_starts(tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    staging = staging_of(repo)
+    (staging / "new" / "tiny").mkdir(parents=True)
+    (staging / "new" / "tiny" / "config.pbtxt").write_text('name: "tiny"\nbackend: "python"\n')
+    with pytest.raises(ServeError, match="is not a folder"):  # nothing was decided: as if it had not begun
+        claim(repo)
+    (staging / "journal.json").write_text(json.dumps(asdict(Change(folders=("tiny",)))))
+    claim(repo).give_up()
+    assert (repo / "tiny" / "config.pbtxt").is_file()
+    assert not staging.exists()
 
 
 def test_nobody_served_it(repository: Path) -> None:

@@ -102,6 +102,18 @@ def is_interrupted(repo: Path) -> bool:
     return (staging_of(repo) / _JOURNAL).is_file()
 
 
+def finish_interrupted(repo: Path) -> bool:
+    """Finishes a change of which a killed writer left the rest; returns whether there was one.
+
+    Raises:
+        RepositoryError: if another process is writing to the repository.
+    """
+    if not is_interrupted(repo):
+        return False
+    with exclusive(repo):
+        return True
+
+
 def commit(repo: Path, staging: Path, change: Change) -> None:
     """Does what was staged under ``staging/new`` (folders) and ``staging/files``."""
     draft = staging / f"{_JOURNAL}.tmp"

@@ -12,7 +12,7 @@ from trtbuild.repository.compose import compose, plan_container, root_files
 from trtbuild.repository.contents import Content, Repository, Text
 from trtbuild.repository.manifest import MANIFEST, Manifest, make_manifest, read_manifest
 from trtbuild.repository.names import NameScheme
-from trtbuild.repository.transaction import exclusive, is_interrupted
+from trtbuild.repository.transaction import exclusive
 from trtbuild.repository.update import WriteReport, same_content, update
 from trtbuild.spec import DeploymentSpec
 
@@ -100,18 +100,6 @@ def remove_model(repo: Path, name: str, *, plan: Plan, spec: DeploymentSpec) -> 
         )
         manifest = base.model_copy(update={"models": left})
         return update(repo, staging, repository, manifest, previous)
-
-
-def finish_interrupted(repo: Path) -> bool:
-    """Finishes a change of which a killed writer left the rest; returns whether there was one.
-
-    Raises:
-        RepositoryError: if another process is writing to the repository.
-    """
-    if not is_interrupted(repo):
-        return False
-    with exclusive(repo):
-        return True
 
 
 def check_reference(

@@ -20,7 +20,7 @@ from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.process import is_alive, started_s
 from trtbuild.serve.readiness import is_model_ready, is_unknown
-from trtbuild.serve.server import DRAIN_S, GRACE_S, check_repository
+from trtbuild.serve.server import DRAIN_S, GRACE_S, require_models
 from trtbuild.serve.state import ServerRecord, StateFolder
 from trtbuild.serve.wheel import find_wheel
 
@@ -174,7 +174,7 @@ def start_detached(
     Raises:
         ServeError: when the server does not start, with the supervisor's own words.
     """
-    check_repository(repository)
+    require_models(repository)
     if container.serves_on_gpu(repository):
         container.refuse_unless_possible(repository)
     else:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trtbuild.errors import ServeError, in_shell
+from trtbuild.repository.transaction import finish_interrupted
 from trtbuild.serve import container, contents, leftovers, room, shm
 from trtbuild.serve.backends import assemble_backends
 from trtbuild.serve.command import server_command, server_environment
@@ -207,12 +208,13 @@ def start(
 
 
 def claim(repository: Path) -> Claim:
-    """Takes the sole right to serve a repository, and cleans what earlier servers left.
+    """Takes the sole right to serve a repository, and cleans up what earlier servers and writers left.
 
     Raises:
         ServeError: when the folder is no repository, is served already, or /dev/shm is full.
+        RepositoryError: when another process is writing to it.
     """
-    check_repository(repository)
+    require_models(repository)
     on_gpu = container.serves_on_gpu(repository)
     if on_gpu:
         container.refuse_unless_possible(repository)
@@ -302,8 +304,14 @@ def launch(
     return server
 
 
-def check_repository(repository: Path) -> None:
-    """Raises ServeError unless the folder holds at least one model."""
+def require_models(repository: Path) -> None:
+    """Finishes a change that a killed writer left half applied, and checks that there is a model to serve.
+
+    Raises:
+        ServeError: when the folder holds no model.
+        RepositoryError: when another process is writing to it.
+    """
+    finish_interrupted(repository)
     if not repository.is_dir():
         raise ServeError(f"{repository} is not a folder.", "generate a repository first: trtbuild --model …")
     if not any(repository.glob("*/config.pbtxt")):
