@@ -212,6 +212,12 @@ def test_a_folder_with_only_a_config_can_be_planned(tmp_path):
     assert plan.llms[0].kv_bytes_per_token == 2 * 24 * 2 * 64 * 2
 
 
+def test_a_slice_that_is_too_small_is_not_split_over_others():
+    plan = prepare(spec(LlmSpec(model="qwen-7b", quant="awq"), gpu="a100-40g:1g.5gb"), host=NOTHING).plan
+    assert not plan.fits
+    assert "memory.tp" not in {finding.id for finding in plan.findings}
+
+
 def test_a_quantised_checkpoint_selects_a_gpu_target(tmp_path):
     folder = _model_folder(
         tmp_path / "m", quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128}

@@ -86,6 +86,16 @@ def test_the_tps_that_fit_group_128_are_those_of_the_public_reports(model: str, 
     assert {tp for tp in (1, 2, 4, 8, 16) if fits(arch, awq, tp, 128)} == tps
 
 
+def test_mig_slices_cannot_share_an_instance() -> None:
+    llm = llm_plan("qwen", source="Qwen/Qwen2.5-7B-Instruct", tp=2)
+    found = check(llm, gpu="a100-40g:2g.10gb")["tp.mig"]
+    assert found.severity == "error"
+    assert "A100-SXM-40GB:2g" in found.message
+    assert "--tp 1 on a larger slice" in found.remedy
+    assert "tp.mig" not in check(llm, gpu="a100-sxm-40gb")
+    assert "tp.mig" not in check(llm_plan("qwen", source="Qwen/Qwen2.5-7B-Instruct"), gpu="a100-40g:3g.20gb")
+
+
 def test_a_width_that_is_no_multiple_says_the_numbers_and_every_way_out() -> None:
     found = check(llm_plan("big", source="Qwen/Qwen2.5-72B-Instruct", tp=4))["tp.group-in"]
     assert found.severity == "error"

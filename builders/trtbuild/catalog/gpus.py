@@ -89,6 +89,11 @@ class Gpu(BaseModel):
         """Compute capability as a number, such as 8.9."""
         return float(self.sm)
 
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a MIG slice (`mig_slice` names it), no whole GPU."""
+        return ":" in self.name
+
 
 @dataclass(frozen=True)
 class GpuMatch:

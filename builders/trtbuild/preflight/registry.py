@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     checkpoint.check_route,
     checkpoint.check_group,
     checkpoint.check_kv_scales,
+    tp_group.check_mig,
     tp_group.check_heads,
     tp_group.check_groups,
     kv_cache.check_bias,

@@ -1,5 +1,5 @@
-"""tp.heads, tp.group-in, tp.group-out, tp.group: every quantised layer's width against TP × group, in and
-out.
+"""tp.mig, tp.heads, tp.group-in, tp.group-out, tp.group: what the ranks of TP need of the GPUs, and every
+quantised layer's width against TP × group, in and out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,22 @@ from trtbuild.plan.architecture import Linear
 from trtbuild.plan.groups import TPS, heads_fit, misfit_in, misfit_out, quantised_linears, ways_out
 from trtbuild.plan.model import Finding
 from trtbuild.preflight.base import Severity, Subject
+
+
+def check_mig(subject: Subject) -> Iterator[Finding]:
+    """The ranks of one instance exchange data between GPUs, which MIG slices cannot (NVIDIA's MIG User Guide,
+    Application Considerations).
+    """
+    gpu, tp = subject.context.gpu, subject.llm.tp
+    if gpu is not None and gpu.is_slice and tp > 1:
+        yield subject.finding(
+            "tp.mig",
+            "error",
+            f"TP {tp} over MIG slices ({gpu.name}): between slices MIG has neither P2P nor CUDA IPC, by "
+            "which ranks exchange their parts",
+            "--tp 1 on a larger slice",
+            "whole GPUs",
+        )
 
 
 def check_heads(subject: Subject) -> Iterator[Finding]:
