@@ -6,8 +6,9 @@ import importlib.metadata
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.support.tiny_checkpoints import safetensors_bytes
+from tests.support.tiny_checkpoints import model_tensors, safetensors_bytes, write_model
 
 from trtbuild.catalog.models import all_models
 from trtbuild.errors import CatalogError, ModelSourceError
@@ -216,6 +217,44 @@ def test_a_slice_that_is_too_small_is_not_split_over_others():
     plan = prepare(spec(LlmSpec(model="qwen-7b", quant="awq"), gpu="a100-40g:1g.5gb"), host=NOTHING).plan
     assert not plan.fits
     assert "memory.tp" not in {finding.id for finding in plan.findings}
+
+
+def _size_warning(folder):
+    plan = prepare(spec(LlmSpec(model=str(folder), quant="auto"), gpu="b200"), host=NOTHING).plan
+    return next((finding.message for finding in plan.findings if finding.id == "weights.size"), None)
+
+
+def test_files_that_hold_more_than_their_format_says_are_told(tmp_path):
+    """modelopt's exclude_modules and AutoAWQ's modules_to_not_convert leave layers in 16 bit."""
+    whole = model_tensors()
+    narrow = {}
+    for name, value in whole.items():
+        if "layers." in name:
+            outputs, inputs = value.shape
+            narrow |= {
+                name: np.zeros((outputs, inputs // 2), np.uint8),
+                f"{name}_scale": np.zeros((outputs, inputs // 16), np.uint8),
+            }
+    section = {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}
+    for label, tensors in (("all", narrow), ("some", {k: v for k, v in narrow.items() if "mlp" in k})):
+        folder = write_model(tmp_path / label, tensors, torch_dtype="bfloat16")
+        (folder / "hf_quant_config.json").write_text(json.dumps(section))
+    assert _size_warning(tmp_path / "all") is None
+    held = (tmp_path / "some" / "model.safetensors").stat().st_size
+    message = _size_warning(tmp_path / "some")
+    assert message is not None
+    assert f"hold {held} bytes" in message
+    assert "in nvfp4" in message
+
+
+@pytest.mark.parametrize("named", [{"group_size": 64}, {"q_group_size": 64, "w_bit": 4}])
+def test_the_group_size_counts_by_whichever_name_it_has(tmp_path, named):
+    section = {"quant_method": "awq", "version": "gemm", **named}
+    folder = _model_folder(tmp_path / "m", quantization_config=section)
+    plan = prepare(spec(LlmSpec(model=str(folder)), gpu="l40s"), host=NOTHING).plan
+    # q, k, v; o; gate, up, down: of each 64 weights a scale and a zero point in 16 bit
+    weights = 24 * 896 * (896 + 2 * 128 + 896 + 3 * 4864)
+    assert plan.llms[0].weights_bytes == pytest.approx(weights * (0.5 + 4 / 64) + 151_936 * 896 * 2, rel=1e-3)
 
 
 def test_a_quantised_checkpoint_selects_a_gpu_target(tmp_path):

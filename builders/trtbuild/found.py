@@ -102,7 +102,7 @@ def _in_folder(llm: LlmSpec, folder: Path) -> FoundModel:
     if (folder / "openvino_model.xml").is_file() or any(folder.glob("*.safetensors")):
         weights = inspect_weights(folder)
         return FoundModel(llm, weights, gpu_only_reason=_safetensors(weights))
-    form = quantised_by(read_config(folder))
+    form = quantised_by(folder, read_config(folder))
     if any(folder.glob("*.bin")):
         inspect_weights(folder)  # says why pickled weights are not taken
     return FoundModel(llm, gpu_only_reason=f"its checkpoint is {form}" if form else None)

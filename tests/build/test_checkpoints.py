@@ -21,6 +21,7 @@ from tests.support.tiny_checkpoints import (
 
 from trtbuild.build.checkpoints import expected_checkpoint, read_checkpoint
 from trtbuild.build.tensors import read_header, read_headers, read_tensor
+from trtbuild.build.weights import inspect_weights
 from trtbuild.errors import ModelSourceError
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
@@ -55,7 +56,6 @@ def weights_scheme(**weights: Any) -> dict[str, Any]:
             weights_scheme(num_bits=4, type="int", strategy="group", group_size=64),
             "compressed-tensors", "awq", 4, 64,
         ),
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "modelopt", "fp8", 8, None),
     ],
 )  # fmt: skip
 def test_every_makers_configuration_is_recognised(
@@ -73,6 +73,31 @@ def test_modelopts_own_file_is_read(tmp_path: Path) -> None:
     quant = expected_checkpoint(folder).quant
     assert quant is not None
     assert (quant.method, quant.format, quant.group_size, quant.kv_algo) == ("modelopt", "awq", 64, "FP8")
+
+
+def test_modelopts_own_file_goes_before_config_json(tmp_path: Path) -> None:
+    inline = {"quant_method": "modelopt", "quant_algo": "FP8"}
+    folder = write_model(tmp_path / "m", quantization_config=inline)
+    with pytest.raises(ModelSourceError, match=r"fp8 by modelopt, and hf_quant_config\.json is missing"):
+        expected_checkpoint(folder)
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4"}}))
+    assert expected_checkpoint(folder).format == "nvfp4"
+
+
+@pytest.mark.parametrize("algo", [None, "NO_QUANT"])
+def test_modelopts_file_may_speak_of_the_kv_cache_alone(tmp_path: Path, algo: str | None) -> None:
+    folder = write_model(tmp_path / "m", torch_dtype="bfloat16")
+    section = {"quant_algo": algo, "kv_cache_quant_algo": "FP8"}
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": section}))
+    assert read_checkpoint(folder).format == inspect_weights(folder).format == "bf16"
+
+
+@pytest.mark.parametrize("content", [{}, {"quantization": [1]}, {"quantization": "FP8"}])
+def test_a_damaged_file_of_modelopt_is_told(tmp_path: Path, content: object) -> None:
+    folder = write_model(tmp_path / "m")
+    (folder / "hf_quant_config.json").write_text(json.dumps(content))
+    with pytest.raises(ModelSourceError, match=r"`quantization` is .*, not an object"):
+        expected_checkpoint(folder)
 
 
 def test_gptqs_own_file_is_read_where_config_json_says_nothing(tmp_path: Path) -> None:

@@ -171,8 +171,16 @@ def test_a_checkpoint_is_named_by_its_own_config(folder, config, form):
 
 
 @pytest.mark.parametrize("section", [None, [], "awq", 3])
-def test_a_quantization_config_that_is_no_mapping_counts_as_none(section):
-    assert quantised_by({"quantization_config": section}) is None
+def test_a_quantization_config_that_is_no_mapping_counts_as_none(tmp_path, section):
+    assert quantised_by(tmp_path, {"quantization_config": section}) is None
+
+
+def test_modelopts_own_file_names_the_format_where_config_json_does_not(folder):
+    own = json.dumps({"quantization": {"quant_algo": "NVFP4"}}).encode()
+    files = {"model.safetensors": b"123", "hf_quant_config.json": own}
+    assert (
+        inspect_weights(folder({"model_type": "llama", "torch_dtype": "bfloat16"}, files)).format == "nvfp4"
+    )
 
 
 @pytest.mark.parametrize(("types", "form"), [("f16 i4 u8", "int4"), ("u8 f32", "int8"), ("f16 i64", "fp16")])

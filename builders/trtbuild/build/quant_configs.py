@@ -29,6 +29,7 @@ _READ_BY: dict[tuple[str, str], Target] = {
     ("fp8", "fp8-block"): Target.LLMAPI,
     ("mxfp4", "mxfp4"): Target.LLMAPI,
 }
+MODELOPT_FILE = "hf_quant_config.json"
 # Ways out that the next command takes, whichever checkpoint it was.
 OWN_QUANTISATION = (
     "--quant awq or fp8 of the 16-bit weights: their folder in --weights, or a name of the catalogue with "
@@ -88,22 +89,51 @@ class SourceQuant:
         )
 
 
+def with_modelopt(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json with modelopt's own file, where there is one, as its ``quantization_config``.
+
+    TensorRT-LLM reads that file first (_torch/model_config.py). Without ``quant_algo`` it speaks of the KV
+    cache alone, and the weights are 16 bit.
+
+    Raises:
+        ModelSourceError: the file is damaged.
+    """
+    content = _read_json(folder / MODELOPT_FILE)
+    if content is None:
+        return dict(config)
+    section = content.get("quantization")
+    if not isinstance(section, Mapping):
+        raise ModelSourceError(
+            f"{folder / MODELOPT_FILE}: `quantization` is {section!r}, not an object", "fetch the file again"
+        )
+    quantised = section.get("quant_algo") not in (None, "NO_QUANT")
+    own = {"quantization_config": {"quant_method": "modelopt", **section}} if quantised else {}
+    return {key: value for key, value in config.items() if key != "quantization_config"} | own
+
+
 def parse_quant_config(folder: Path, config: Mapping[str, Any]) -> SourceQuant | None:
     """Reads what quantisation a Hugging Face folder has; None for none.
 
     Raises:
         ModelSourceError: an unknown method, a variant that nothing here can read, or act-order.
     """
-    modelopt = _read_json(folder / "hf_quant_config.json")
-    if modelopt is not None:
-        return _modelopt(folder, modelopt.get("quantization") or {})
-    section = config.get("quantization_config") or _read_json(folder / "quantize_config.json")
+    section = with_modelopt(folder, config).get("quantization_config") or _read_json(
+        folder / "quantize_config.json"
+    )
     if section is not None and not isinstance(section, Mapping):
         raise ModelSourceError(
             f"{folder}: quantization_config is a {type(section).__name__}, not an object",
             "fetch config.json again",
         )
-    return None if section is None else parse_section(folder, section)
+    found = None if section is None else parse_section(folder, section)
+    if found is not None and found.method == "modelopt" and not (folder / MODELOPT_FILE).is_file():
+        raise ModelSourceError(
+            f"{folder}: config.json says {found.format} by modelopt, and {MODELOPT_FILE} is missing: "
+            "TensorRT-LLM reads modelopt's quantisation from that file alone",
+            "fetch the whole repository, that file with it",
+            OWN_QUANTISATION,
+        )
+    return found
 
 
 def refuse_unreadable(folder: Path, config: Mapping[str, Any]) -> None:

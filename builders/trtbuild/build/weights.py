@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trtbuild.build.lfs import refuse_pointer
-from trtbuild.build.quant_configs import format_in
+from trtbuild.build.quant_configs import format_in, with_modelopt
 from trtbuild.build.tensors import weight_files
 from trtbuild.errors import ModelSourceError
 from trtbuild.serve.local.tensorrtllm.gguf import GgufHeader, read_gguf_header
@@ -136,8 +136,9 @@ def gguf_header(path: Path, *, arrays: str | None = None) -> GgufHeader:
         raise ModelSourceError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def quantised_by(config: dict[str, Any]) -> str | None:
-    """The format of a checkpoint that is quantised already, from config.json's ``quantization_config``."""
+def quantised_by(folder: Path, config: dict[str, Any]) -> str | None:
+    """The format of a folder that is quantised already, by its config.json or modelopt's own file."""
+    config = with_modelopt(folder, config)
     section = config.get("quantization_config")
     if not isinstance(section, dict):
         return None
@@ -187,7 +188,7 @@ def _inspect_checkpoint(path: Path, origin: str) -> LocalWeights:
     if not shards:
         raise ModelSourceError(f"{path}: no .safetensors file beside config.json", _what_works())
     _check_shards(path, sorted(path.glob("*.safetensors")))
-    form = quantised_by(config) or str(config.get("torch_dtype") or config.get("dtype") or "bf16")
+    form = quantised_by(path, config) or str(config.get("torch_dtype") or config.get("dtype") or "bf16")
     form = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(form, form)
     return LocalWeights(path, "safetensors", form, _architecture(config), sum(map(_size, shards)), origin)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from trtbuild.catalog.formats import Format, find_format, format_support, instead
+from trtbuild.catalog.formats import Format, all_formats, find_format, format_support, instead
 from trtbuild.catalog.gpus import Gpu
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
 from trtbuild.plan import constants
@@ -241,11 +241,20 @@ def _weights_bytes(source: ModelSource, fmt: Format | None, target: Target) -> i
 
 
 def _check_file_size(source: ModelSource, findings: list[Finding]) -> None:
-    """A 16-bit checkpoint's files against the bytes that follow from its shapes."""
-    if source.weights_format not in ("bf16", "fp16") or not source.weights_file_bytes:
-        return
-    counted = 2 * (source.architecture.params + source.architecture.vision_params)
-    if abs(source.weights_file_bytes / counted - 1) > _FILE_SIZE_TOLERANCE:
-        message = f"the weight files hold {source.weights_file_bytes} bytes, the shapes give {counted}"
+    """A checkpoint's files against the bytes that follow from its shapes and format.
+
+    Layers that were left out of the quantisation show there, and a family that is not what it was taken for.
+    """
+    held = source.weights_file_bytes
+    fmt = next((row for row in all_formats() if row.name == source.weights_format), None)
+    if not held or fmt is None or set(fmt.targets) == {Target.LOCAL}:
+        return  # the CPU engine's plan is made from the file itself
+    architecture = source.architecture
+    text = weights(architecture=architecture, fmt=fmt, group_size=source.group_size).total_bytes
+    counted = text + 2 * architecture.vision_params
+    if abs(held / counted - 1) > _FILE_SIZE_TOLERANCE:
+        message = f"the weight files hold {held} bytes, the shapes give {counted} in {fmt.name}"
         remedy = "if the model is not plain llama-like, keep the difference free"
+        if fmt.layers != "none" and held > counted:
+            remedy = "keep the difference free: some layers are stored wider than the format says"
         findings.append(finding_on("weights.size", "warning", source, message, remedy))

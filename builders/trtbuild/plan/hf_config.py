@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trtbuild.build.lfs import refuse_pointer
-from trtbuild.build.quant_configs import format_in
+from trtbuild.build.quant_configs import MODELOPT_FILE, format_in, parse_quant_config, with_modelopt
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_shape
 from trtbuild.plan.hf_fields import KNOWN_FAMILIES, default_context, family_of, shape_of
@@ -50,22 +50,18 @@ def read_hf_config(folder: Path) -> dict[str, Any]:
     Raises:
         ModelSourceError: no such folder or file, or not a JSON object.
     """
-    config = _read_object(folder / "config.json")
-    extra = folder / "hf_quant_config.json"
-    if "quantization_config" not in config and extra.is_file():
-        section = _read_object(extra).get("quantization")
-        if isinstance(section, dict):
-            config["quantization_config"] = {"quant_method": "modelopt", **section}
-    return config
+    return with_modelopt(folder, _read_object(folder / "config.json"))
 
 
 def group_size_of(folder: Path) -> int | None:
     """Weights that share a scale, of a folder's quantised weights; None where the config does not say."""
     if not (folder / "config.json").is_file():
         return None
-    section = read_hf_config(folder).get("quantization_config")
-    found = section.get("group_size") if isinstance(section, dict) else None
-    return found if isinstance(found, int) and found > 0 else None
+    try:
+        found = parse_quant_config(folder, read_hf_config(folder))
+    except ModelSourceError:
+        return None  # whoever takes the weights says what is wrong with them
+    return None if found is None else found.group_size
 
 
 def kv_algo_of(folder: Path) -> str | None:
@@ -74,8 +70,8 @@ def kv_algo_of(folder: Path) -> str | None:
     TensorRT-LLM and modelopt call it ``kv_cache_quant_algo``. compressed-tensors' ``kv_cache_scheme`` is left
     out: no target reads it.
     """
-    for name, key in (("hf_quant_config.json", "quantization"), ("config.json", "quantization")):
-        section = _read_object(folder / name).get(key) if (folder / name).is_file() else None
+    for name in (MODELOPT_FILE, "config.json"):
+        section = _read_object(folder / name).get("quantization") if (folder / name).is_file() else None
         if isinstance(section, dict) and section.get("kv_cache_quant_algo"):
             return str(section["kv_cache_quant_algo"])
     return None
