@@ -62,9 +62,24 @@ def test_an_unknown_family_is_taken_as_llama_like_and_says_so() -> None:
     assert "brandnew" in architecture.assumption
 
 
-def test_rope_scaling_that_names_its_origin_stretches_the_context() -> None:
-    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
-    assert from_hf_config({**LLAMA, "rope_scaling": yarn}).context == 1024
+# model_engine.py of TensorRT-LLM: _infer_max_seq_len_from_config takes no factor of these three
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    ("scaling", "reached"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}, 1024),
+        ({"type": "yarn", "factor": 2.0}, 512),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, None),
+        ({"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 256}, None),
+        ({"rope_type": "longrope", "factor": 32.0, "original_max_position_embeddings": 256}, None),
+    ],
+)
+def test_no_rope_scaling_reaches_beyond_max_position_embeddings(
+    key: str, scaling: dict[str, object], reached: int | None
+) -> None:
+    found = from_hf_config({**LLAMA, key: scaling})
+    assert found.context == 256
+    assert (f"write {reached} there" in found.assumption) == (reached is not None)
 
 
 @pytest.mark.parametrize(
@@ -192,13 +207,26 @@ def test_a_config_without_a_longest_context_gets_transformers_default_and_says_s
         from_hf_config({**falcon, "model_type": "new", "intermediate_size": 128})
 
 
-def test_rope_parameters_of_transformers_5_stretch_the_context_as_rope_scaling_does() -> None:
-    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
-    older = {**LLAMA, "max_position_embeddings": 32_768, "rope_theta": 1e6, "rope_scaling": scaling}
-    newer = {**LLAMA, "max_position_embeddings": 32_768, "rope_parameters": {**scaling, "rope_theta": 1e6}}
-    plain = {**LLAMA, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
-    assert from_hf_config(older).context == from_hf_config(newer).context == 131_072
-    assert from_hf_config(plain).context == from_hf_config(LLAMA).context
+@pytest.mark.parametrize("classes", ["LlamaForCausalLM", 3, [3], {"a": 1}])
+def test_architectures_that_are_no_list_of_names_are_refused(classes: object) -> None:
+    with pytest.raises(ModelSourceError, match=r"architectures is .*; a list of class names is needed"):
+        from_hf_config({**LLAMA, "architectures": classes})
+
+
+def test_a_text_config_that_leaves_out_its_class_defaults_is_completed() -> None:
+    # llava-hf/llava-v1.6-mistral-7b-hf: its text model is Mistral-7B, 7,241,732,096 parameters, with 64 more
+    # words than its 32,000 in table and lm_head
+    text = {
+        "model_type": "mistral", "intermediate_size": 14_336, "max_position_embeddings": 32_768,
+        "num_key_value_heads": 8, "sliding_window": None, "vocab_size": 32_064,
+    }  # fmt: skip
+    found = from_hf_config({"model_type": "llava_next", "text_config": text, "tie_word_embeddings": False})
+    assert found.params == 7_241_732_096 + 2 * 64 * 4096
+    assert (found.layers, found.kv_heads, found.head_dim) == (32, 8, 128)
+
+
+def test_an_unknown_family_without_a_gate_is_told_as_such() -> None:
+    assert "(plain MLP" in from_hf_config({**LLAMA, "model_type": "nemotron"}).assumption
 
 
 def test_a_multimodal_config_with_its_text_model_on_top_says_what_is_left_out() -> None:

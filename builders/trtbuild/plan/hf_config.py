@@ -12,7 +12,14 @@ from trtbuild.build.lfs import refuse_pointer
 from trtbuild.build.quant_configs import MODELOPT_FILE, format_in, parse_quant_config, with_modelopt
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_shape
-from trtbuild.plan.hf_fields import KNOWN_FAMILIES, default_context, family_of, shape_of
+from trtbuild.plan.hf_fields import (
+    KNOWN_FAMILIES,
+    classes_of,
+    default_context,
+    family_of,
+    shape_of,
+    stretched_context,
+)
 
 Config = Mapping[str, Any]
 
@@ -34,12 +41,21 @@ _MIXED_LAYERS = (
 _TOWERS = ("vision_config", "audio_config")
 # What `layer_types` may hold: anything else is a layer without a paged KV cache.
 _ATTENTION_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention", "attention"})
-# transformers writes only what differs from a class default into text_config.
+# transformers writes only what differs from a class default into text_config; by its model_type, or the
+# whole model's where it names none.
 _TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3": {
         "vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
         "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
         "max_position_embeddings": 131_072, "sliding_window": 4096, "model_type": "gemma3_text",
+    },
+    "llama": {
+        "vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    },
+    "mistral": {
+        "vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8,
     },
 }  # fmt: skip
 
@@ -110,13 +126,20 @@ def parse_hf_config(config: Config) -> Architecture:
     if (context := default_context(config, model_type)) is not None:
         note = f"config.json names no longest context; {context} is transformers' default for {model_type}"
         architecture = _assuming(architecture, note)
+    if (reached := stretched_context(config, model_type)) is not None:
+        note = (
+            f"config.json's YaRN scaling reaches {reached} tokens, and TensorRT-LLM goes no further than "
+            f"max_position_embeddings, {architecture.context}; write {reached} there for the longer context"
+        )
+        architecture = _assuming(architecture, note)
     if family_of(model_type) in KNOWN_FAMILIES:
         return architecture
     shown = model_type or "(none)"
     return _assuming(
         architecture,
         f"config.json's model_type {shown} is not a known family; it is taken as llama-like "
-        "(gated MLP, two norms a layer), so compare the weights with the size of its files",
+        f"({'gated' if architecture.gated_mlp else 'plain'} MLP, two norms a layer), so compare the weights "
+        "with the size of its files",
     )
 
 
@@ -129,7 +152,8 @@ def _text_only(model_type: str) -> str:
 
 
 def _text_tower(config: Config, text: Config, model_type: str) -> Architecture:
-    inner = {**_TEXT_DEFAULTS.get(model_type, {}), **text}
+    defaults = _TEXT_DEFAULTS.get(str(text.get("model_type"))) or _TEXT_DEFAULTS.get(model_type, {})
+    inner = {**defaults, **text}
     for key in ("torch_dtype", "dtype", "quantization_config"):
         if inner.get(key) is None and config.get(key) is not None:
             inner[key] = config[key]
@@ -144,7 +168,7 @@ def _refuse_other_kinds(config: Config, model_type: str) -> None:
     kind = _OTHER_KINDS.get(model_type)
     if kind is None and config.get("is_encoder_decoder"):
         kind = "an encoder-decoder"
-    if kind is None and any(str(name).endswith("ForMaskedLM") for name in config.get("architectures") or ()):
+    if kind is None and any(name.endswith("ForMaskedLM") for name in classes_of(config)):
         kind = "an encoder"
     if kind is not None:
         raise ModelSourceError(

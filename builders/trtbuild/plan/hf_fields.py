@@ -78,7 +78,7 @@ def shape_of(config: Config, model_type: str) -> ModelShape:
     return ModelShape.model_validate(
         {
             "type": family or "unknown",
-            "class": str((config.get("architectures") or ["unknown"])[0]),
+            "class": next(iter(classes_of(config)), "unknown"),
             "layers": layers,
             "hidden": hidden,
             "ffn": _ffn(config, family, hidden),
@@ -105,6 +105,21 @@ def shape_of(config: Config, model_type: str) -> ModelShape:
             "mla": mla,
         }
     )
+
+
+def classes_of(config: Config) -> list[str]:
+    """The classes that config.json's ``architectures`` names, the one that is loaded first.
+
+    Raises:
+        ModelSourceError: not a list of names.
+    """
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ModelSourceError(
+            f"config.json: architectures is {names!r}; a list of class names is needed",
+            "fetch the file again",
+        )
+    return names
 
 
 def _flag(config: Config, name: str, default: bool = False) -> bool:
@@ -201,15 +216,23 @@ def default_context(config: Config, model_type: str) -> int | None:
     return None if _optional(config, "context") else _DEFAULT_CONTEXTS.get(family_of(model_type))
 
 
+def stretched_context(config: Config, model_type: str) -> int | None:
+    """What YaRN makes of the length that it starts from, where ``max_position_embeddings`` says less.
+
+    TensorRT-LLM does not follow: its tables end at ``max_position_embeddings``, and the LLM API cuts a longer
+    max_seq_len there with a warning (_torch/pyexecutor/model_engine.py, _infer_max_seq_len_from_config).
+    """
+    rope, context = _rope_scaling(config), _context(config, family_of(model_type))
+    if rope is None or (rope.get("rope_type") or rope.get("type")) != "yarn":
+        return None
+    origin = rope.get("original_max_position_embeddings", context)
+    reached = int(origin * rope["factor"]) if isinstance(origin, int) else 0
+    return reached if reached > context else None
+
+
 def _context(config: Config, family: str) -> int:
-    """The longest context; rope scaling that names the length it starts from may stretch it."""
-    context = default_context(config, family) or _size(config, "context")
-    rope = _rope_scaling(config)
-    if rope is not None:
-        original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
-        if isinstance(original, int) and isinstance(factor, (int, float)) and 1 < factor < 1024:
-            return max(context, int(original * factor))
-    return context
+    """The longest context."""
+    return default_context(config, family) or _size(config, "context")
 
 
 def _rope_scaling(config: Config) -> dict[str, Any] | None:
