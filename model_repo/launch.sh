@@ -68,7 +68,7 @@ need() {
   [[ -z ${missing[*]-} || $place == print ]] || die "missing: ${missing[*]}. $way_out"
 }
 need 'Build the engines first: ./build_engines.sh' qwen-7b_engine/1/config.json qwen-7b/1/tokenizer/tokenizer.json
-need 'Get them first: pip install --no-deps rapidocr==3.10.0; then write the repository again (trtbuild --spec deployment.yaml), or copy the files there' ocr_det/1/model.onnx ocr_cls/1/model.onnx ocr_rec/1/model.onnx
+need 'Get them first: pip install --no-deps rapidocr==3.10.0; then write the repository again (README.md has the command), or copy the files there' ocr_det/1/model.onnx ocr_cls/1/model.onnx ocr_rec/1/model.onnx
 
 if [[ $place == here || $place == inside ]]; then
   exec env "${environment[@]}" "${server[@]}"

@@ -30,7 +30,8 @@ class Left:
 
 def work_folder(repo: Path) -> Path:
     """Where a repository is built: beside it, because every folder inside is a model for Triton."""
-    return repo.with_name(f"{repo.name}.build")
+    repo = repo.expanduser().resolve()
+    return repo.parent / f"{repo.name}.build"
 
 
 def compile_engines(

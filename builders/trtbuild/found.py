@@ -18,6 +18,7 @@ from trtbuild.build.weights import (
 from trtbuild.catalog.formats import find_format, format_support
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.plan.sources import model_folder
 from trtbuild.spec import LlmSpec, Target
 from trtbuild.targets import Candidate
 
@@ -36,8 +37,8 @@ class FoundModel:
         if llm.weights is not None:
             weights = inspect_weights(llm.weights.expanduser().absolute())
             return cls(llm, weights, gpu_only_reason=_safetensors(weights))
-        folder = Path(llm.model).expanduser()
-        if folder.is_dir():
+        folder = model_folder(llm.model)
+        if folder is not None:
             return _in_folder(llm, folder)
         return _in_package(llm)
 

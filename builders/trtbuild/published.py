@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from trtbuild.build.routes import sibling_checkpoint
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import ModelRecord, Sibling, find_sibling
 from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.plan.sources import model_folder
 from trtbuild.spec import DeploymentSpec
 
 
@@ -20,7 +19,7 @@ def catalogued(spec: DeploymentSpec) -> tuple[DeploymentSpec, list[str]]:
     """
     models, notes = [], []
     for llm in spec.models:
-        listed = None if Path(llm.model).is_dir() or llm.weights is not None else find_sibling(llm.model)
+        listed = None if model_folder(llm.model) or llm.weights else find_sibling(llm.model)
         if listed is not None:
             record, sibling = listed
             form = find_format(llm.quant).name if llm.quant != "auto" else None

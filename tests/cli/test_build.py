@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,21 @@ def test_running_it_again_changes_nothing(capsys):
     assert "5 unchanged" in capsys.readouterr().out
     assert contents(Path("r")) == first
     assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+@pytest.mark.parametrize("names", ["own", "classic"])
+def test_the_command_in_a_repositorys_readme_brings_a_change_into_it(names, here, monkeypatch, capsys):
+    """Run where it says: among folders that are called as the models are."""
+    assert run([*QWEN, "--names", names, "--output", "r"]) == 0
+    folders = sorted(path.name for path in Path("r").iterdir())
+    monkeypatch.chdir("r")
+    spec = Path("deployment.yaml").read_text()
+    Path("deployment.yaml").write_text(spec.replace("quant: awq", "quant: awq\n  max_input_tokens: 1024"))
+    (command,) = re.findall(r"^trtbuild (--spec .*)$", Path("README.md").read_text(), re.MULTILINE)
+    assert run(command.split()) == 0
+    assert "1,024 + 512" in capsys.readouterr().out
+    assert sorted(path.name for path in Path().iterdir()) == folders
+    assert sorted(path.name for path in here.iterdir()) == ["r"]
 
 
 def test_own_calibration_is_a_step_of_the_script_with_the_users_texts():

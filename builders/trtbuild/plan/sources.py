@@ -49,12 +49,30 @@ class ModelSource:
     kv_algo: str | None = None  # of the cache that a folder's quantisation was made for, as it says itself
 
 
+def model_folder(model: str) -> Path | None:
+    """The folder that ``--model model`` names; None: it is a catalogue name or a Hugging Face id.
+
+    A catalogue name stays one beside a folder of that name without a config.json: every repository has such
+    folders, and commands are run inside it.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return None
+    if "/" in model or (folder / "config.json").is_file():
+        return folder
+    try:
+        find_model(model)
+    except CatalogError:
+        return folder
+    return None
+
+
 def default_name(model: str) -> str:
     """The repository name of ``--model model``: a catalogue name as typed, else the last part of it."""
-    folder = Path(model)
-    if "/" not in model and not folder.is_dir():
+    folder = model_folder(model)
+    if "/" not in model and folder is None:
         return model.strip().lower()
-    last = folder.name if folder.is_dir() else model.rsplit("/", 1)[-1]
+    last = folder.name if folder is not None else model.rsplit("/", 1)[-1]
     try:
         return find_model(model).name
     except CatalogError:
@@ -80,10 +98,11 @@ def resolve(
     """
     name = spec.name or default_name(spec.model)
     folder = weights.path if weights is not None else spec.weights
+    own = model_folder(spec.model)
     record: ModelRecord | None = None
-    if Path(spec.model).is_dir():
-        source = str(Path(spec.model))
-        architecture = from_hf_config(Path(spec.model))
+    if own is not None:
+        source = str(own)
+        architecture = from_hf_config(own)
     else:
         try:
             record = find_model(spec.model)
@@ -103,7 +122,7 @@ def resolve(
                 raise
     if spec.weights is not None and folder is not None:
         architecture = _as_weights_are(spec.model, architecture, folder, gguf_metadata)
-    place = next((path for path in (folder, Path(spec.model)) if path is not None and path.is_dir()), None)
+    place = next((path for path in (folder, own) if path is not None and path.is_dir()), None)
     found = ModelSource(
         spec=spec,
         name=name,

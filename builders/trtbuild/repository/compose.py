@@ -86,7 +86,7 @@ def root_files(plan: Plan, spec: DeploymentSpec, container: Container, names: Na
 
 def spec_text(spec: DeploymentSpec) -> str:
     """The spec as ``deployment.yaml``: what it states, defaults left out."""
-    head = "# What this repository was made from. Change it and run `trtbuild --spec` on it.\n"
+    head = "# What this repository was made from; README.md says how to apply a change.\n"
     stated = spec.model_dump(mode="json", exclude_defaults=True)
     stated |= (
         {

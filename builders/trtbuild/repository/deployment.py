@@ -45,7 +45,9 @@ def deployment_files(
     common = {"plan": plan, "container": container}
     builds = _builds(plan, spec, container, llms)
     visions = [(vision, _answer(vision), _METHODS.get(vision.task)) for vision in plan.visions]
-    readme = render("deployment/README.md.j2", llms=llms, visions=visions, builds=builds, **common)
+    readme = render(
+        "deployment/README.md.j2", llms=llms, visions=visions, builds=builds, scheme=scheme, **common
+    )
     files = {"README.md": readme}
     if plan.target is not Target.LOCAL:
         files["Dockerfile"] = render("deployment/Dockerfile.j2", vision=_vision_backends(plan), **common)
@@ -128,7 +130,7 @@ def _start(plan: Plan, container: Container, llms: Named) -> dict[str, Any]:
 
 def _onnx_way_out(vision: VisionPlan) -> str:
     """How the networks of a vision model that was written without them come into the repository."""
-    again = "then write the repository again (trtbuild --spec deployment.yaml), or copy the files there"
+    again = "then write the repository again (README.md has the command), or copy the files there"
     if vision.weights_path is not None or not vision.pipeline:
         return f"They come from {vision.weights_path or 'a model file'}: {again}"
     return f"Get them first: {pipeline(vision.pipeline).package.install}; {again}"

@@ -37,6 +37,7 @@ class Change:
 
 def staging_of(repo: Path) -> Path:
     """The staging folder of a repository: beside it, because every folder inside is a model for Triton."""
+    repo = repo.resolve()
     return repo.parent / f".{repo.name}.trtbuild"
 
 
