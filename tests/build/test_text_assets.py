@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.real_tokenizers import SAMPLES, gguf_metadata, package_file, tokenizer_spec
 
-from tritonstream.text import TextAssets
+from tritonstream.text import TextAssets, TextError
 from trtbuild.build.gguf_tokenizer import tokenizer_json
 from trtbuild.build.sentencepiece import sentencepiece_metadata
 from trtbuild.build.text_assets import write_text_assets
@@ -26,6 +27,19 @@ def _folder(path: Path, **files: Any) -> Path:
     for name, content in files.items():
         (path / f"{name}.json").write_text(json.dumps(content))
     return path
+
+
+def test_without_the_package_tokenizers_the_way_to_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core install has it not; a model folder on this machine needs it."""
+    folder = _folder(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ModelSourceError, match="tokenizers, which is not installed") as caught:
+        write_text_assets(folder, tmp_path / "out")
+    assert caught.value.remedies == ("run: pip install tokenizers",)
+    with pytest.raises(TextError, match="pip install tokenizers"):
+        TextAssets(folder)
 
 
 def test_a_gguf_file_gives_all_that_a_front_needs(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,14 @@ def write_text_assets(source: Path, target: Path) -> tuple[str, ...]:
             checkpoint, or an OpenVINO IR folder).
 
     Raises:
-        ModelSourceError: no tokenizer there, or one that cannot be written or decoded exactly.
+        ModelSourceError: no tokenizer there, or one that cannot be written or decoded exactly; or the package
+            that reads it is missing.
     """
+    if find_spec("tokenizers") is None:
+        raise ModelSourceError(
+            f"{source}: its tokenizer is tried with the package tokenizers, which is not installed",
+            "run: pip install tokenizers",
+        )
     contents = _from_gguf(source) if source.suffix == ".gguf" else _from_folder(source)
     target.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
