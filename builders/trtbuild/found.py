@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtbuild.build.jobs import JobOptions
-from trtbuild.build.quant_configs import refuse_unreadable
 from trtbuild.build.weights import (
     LocalWeights,
     inspect_weights,
@@ -18,6 +17,7 @@ from trtbuild.build.weights import (
 from trtbuild.catalog.formats import find_format, format_support
 from trtbuild.catalog.models import find_model
 from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.plan.quant_configs import refuse_unreadable
 from trtbuild.plan.sources import model_folder
 from trtbuild.spec import LlmSpec, Target
 from trtbuild.targets import Candidate

@@ -15,10 +15,10 @@ from tests.support.tiny_checkpoints import CONFIG, safetensors_bytes, write_mode
 
 from trtbuild.build.checkpoints import read_checkpoint
 from trtbuild.build.commands import _FETCH, FETCHED_PATTERNS
-from trtbuild.build.quant_configs import refuse_unreadable
 from trtbuild.build.weights import inspect_weights
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import from_hf_config
+from trtbuild.plan.quant_configs import refuse_unreadable
 
 HIDDEN, FFN, VOCAB, KEYS = 256, 512, 320, 128  # of CONFIG: 4 heads of 64, 2 KV heads
 

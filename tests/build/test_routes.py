@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from trtbuild.build.checkpoints import Checkpoint
-from trtbuild.build.quant_configs import SourceQuant
 from trtbuild.build.routes import choose_sibling, hub_checkpoint, note_for_sibling, route, sibling_checkpoint
 from trtbuild.catalog.models import all_models, find_model
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.quant_configs import SourceQuant
 from trtbuild.spec import Target
 
 AWQ = SourceQuant("awq", "awq", 4, 128, "W4A16_GPTQ")

@@ -13,7 +13,6 @@ from tests.support.tiny_checkpoints import awq_tensors, write_model
 
 from trtbuild import preflight
 from trtbuild.build.checkpoints import Checkpoint
-from trtbuild.build.quant_configs import SourceQuant
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.gpus import find_gpu
 from trtbuild.catalog.models import all_models
@@ -23,6 +22,7 @@ from trtbuild.plan.architecture import from_record
 from trtbuild.plan.groups import choose_group, fits, quantised_linears
 from trtbuild.plan.model import Finding, GpuPlan, LlmPlan, Plan
 from trtbuild.plan.planner import make_plan
+from trtbuild.plan.quant_configs import SourceQuant
 from trtbuild.preflight import BuildHost
 from trtbuild.spec import DeploymentSpec, LlmSpec, Target
 

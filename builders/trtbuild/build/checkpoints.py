@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trtbuild.build.quant_configs import SourceQuant, parse_quant_config
 from trtbuild.build.tensors import INDEX, TensorInfo, iter_matching, read_headers, read_tensor
 from trtbuild.build.weights import inspect_weights, read_config
 from trtbuild.build.whole import check_whole
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.quant_configs import SourceQuant, parse_quant_config
 
 # A KV scale as the quantisers name it: modelopt, compressed-tensors and TensorRT-LLM.
 _KV_SCALE_SUFFIXES = (

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trtbuild.build.lfs import refuse_pointer
 from trtbuild.catalog.vision import TensorRow
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.lfs import refuse_pointer
 from trtbuild.plan.vision import PIXELS
 
 OURS = "trtbuild_"  # prefix of every name that is added to one

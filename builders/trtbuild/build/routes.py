@@ -10,13 +10,13 @@ from pathlib import Path
 from trtbuild.build.checkpoints import Checkpoint
 from trtbuild.build.commands import Recipe
 from trtbuild.build.flags import CALIBRATED_FORMATS
-from trtbuild.build.quant_configs import OWN_QUANTISATION, READABLE, SourceQuant, parse_quant_config
 from trtbuild.catalog.formats import find_format, format_support
 from trtbuild.catalog.models import ModelRecord, Sibling
 from trtbuild.catalog.versions import version_key
 from trtbuild.errors import CatalogError, ModelSourceError
 from trtbuild.plan.architecture import from_record
 from trtbuild.plan.groups import fits
+from trtbuild.plan.quant_configs import OWN_QUANTISATION, READABLE, SourceQuant, parse_quant_config
 from trtbuild.spec import Target
 
 _SIXTEEN_BIT = ("fp16", "bf16", "float32", "fp32")

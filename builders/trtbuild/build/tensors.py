@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trtbuild.build.lfs import refuse_pointer
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.lfs import refuse_pointer
 
 INDEX = "model.safetensors.index.json"
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit

@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from trtbuild.build.lfs import refuse_pointer
-from trtbuild.build.quant_configs import format_in, with_modelopt
 from trtbuild.build.tensors import weight_files
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.lfs import refuse_pointer
+from trtbuild.plan.quant_configs import format_in, with_modelopt
 from trtbuild.serve.local.tensorrtllm.gguf import GgufHeader, read_gguf_header
 from trtbuild.serve.local.tensorrtllm.limits import LoadRefused
 from trtbuild.serve.local.tensorrtllm.weights import gguf_weights

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trtbuild.build.lfs import refuse_pointer
-from trtbuild.build.quant_configs import MODELOPT_FILE, format_in, parse_quant_config, with_modelopt
 from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_shape
 from trtbuild.plan.hf_fields import (
@@ -20,6 +18,8 @@ from trtbuild.plan.hf_fields import (
     shape_of,
     stretched_context,
 )
+from trtbuild.plan.lfs import refuse_pointer
+from trtbuild.plan.quant_configs import MODELOPT_FILE, format_in, parse_quant_config, with_modelopt
 
 Config = Mapping[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtbuild.build.jobs import JobOptions, plan_job
-from trtbuild.build.quant_configs import OWN_QUANTISATION
 from trtbuild.errors import TrtbuildError
 from trtbuild.plan.model import Finding
+from trtbuild.plan.quant_configs import OWN_QUANTISATION
 from trtbuild.preflight.base import Subject
 from trtbuild.spec import Target
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trtbuild.build.lfs import refuse_pointer
 from trtbuild.catalog.formats import all_formats, find_format
 from trtbuild.errors import CatalogError, ModelSourceError
+from trtbuild.plan.lfs import refuse_pointer
 from trtbuild.spec import Target
 
 Method = Literal["awq", "gptq", "compressed-tensors", "fp8", "fbgemm_fp8", "mxfp4", "modelopt", "trtllm"]
