@@ -13,7 +13,7 @@ from trtbuild.plan.latency.load import Lengths
 from trtbuild.plan.latency.mix import Level, Mix
 from trtbuild.plan.latency.system import gpu_system
 from trtbuild.plan.model import LlmPlan, Plan
-from trtbuild.plan.sources import default_name, resolve
+from trtbuild.plan.sources import name_of, resolve
 from trtbuild.spec import DeploymentSpec, LlmSpec
 
 _REQUESTS = 600  # simulated at each level: P95 of some hundred, in a second or two
@@ -39,7 +39,7 @@ def with_limits(spec: DeploymentSpec, plan: Plan) -> tuple[DeploymentSpec, list[
     rows = {row.name: row for row in plan.llms}
     models, notes = [], []
     for llm in spec.models:
-        row = rows[llm.name or default_name(llm.model)]
+        row = rows[name_of(llm)]
         if has_open_budget(llm):
             llm, told = _limited(llm, row, plan)
             notes.append(told)

@@ -13,7 +13,7 @@ from trtbuild.build.jobs import JobOptions
 from trtbuild.build.runner import BuildSettings, build_model, dry_run
 from trtbuild.build.steps import StepEvent
 from trtbuild.plan.model import Plan
-from trtbuild.plan.sources import default_name
+from trtbuild.plan.sources import name_of
 from trtbuild.repository.names import NameScheme, llm_names
 from trtbuild.repository.products import Products, install
 from trtbuild.spec import DeploymentSpec, Target
@@ -83,6 +83,6 @@ def commands_of(plan: Plan, spec: DeploymentSpec, repo: Path) -> Mapping[str, li
 
 
 def _settings(spec: DeploymentSpec, repo: Path, name: str, offline: bool) -> BuildSettings:
-    entries = {llm.name or default_name(llm.model): llm for llm in spec.models}
+    entries = {name_of(llm): llm for llm in spec.models}
     options = JobOptions.of(entries[name]) if name in entries else JobOptions()
     return BuildSettings(work_folder(repo), options, offline=offline)

@@ -32,7 +32,7 @@ from trtbuild.errors import CatalogError, ModelSourceError, RepositoryError, Trt
 from trtbuild.found import FoundModel
 from trtbuild.plan.model import Finding, LlmPlan, Plan, VisionPlan
 from trtbuild.plan.planner import make_plan
-from trtbuild.plan.sources import default_name
+from trtbuild.plan.sources import name_of
 from trtbuild.plan.vision import VisionSource
 from trtbuild.published import catalogued
 from trtbuild.repository.names import NameScheme, check_names
@@ -102,7 +102,7 @@ def prepare(
     if any(map(has_open_budget, spec.models)):
         return _within_budgets(spec, pinned=pinned, host=host, names=names, build_dir=build_dir, build=build)
     spec, renamed = catalogued(spec)
-    found = {llm.name or default_name(llm.model): FoundModel.of(llm) for llm in spec.models}
+    found = {name_of(llm): FoundModel.of(llm) for llm in spec.models}
     choice = choose_target(
         asked=spec.target,
         gpu=spec.gpu,
@@ -221,7 +221,7 @@ def _build_notes(plan: Plan, spec: DeploymentSpec) -> list[str]:
     """What is decided about the builds that the user did not ask for."""
     if plan.errors or plan.trtllm_version is None:
         return []
-    options = {llm.name or default_name(llm.model): JobOptions.of(llm) for llm in spec.models}
+    options = {name_of(llm): JobOptions.of(llm) for llm in spec.models}
     return [
         f"{llm.name}: {note}"
         for llm in plan.llms

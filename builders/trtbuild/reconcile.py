@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trtbuild.build.engine_log import EngineLog, parse_log
 from trtbuild.errors import PlanError
 from trtbuild.plan.model import LlmPlan, Plan
-from trtbuild.plan.sources import default_name
+from trtbuild.plan.sources import name_of
 from trtbuild.prepare import Prepared, prepare
 from trtbuild.spec import DeploymentSpec, LlmSpec, MeasuredSpec, Target
 from trtbuild.tenants import Repository
@@ -136,7 +136,7 @@ def _measured(logs: Sequence[EngineLog], llm: LlmPlan, source: str) -> MeasuredS
 
 def _with_measured(spec: DeploymentSpec, plan: Plan, measured: dict[str, MeasuredSpec]) -> DeploymentSpec:
     def changed(entry: LlmSpec) -> LlmSpec:
-        name = entry.name or default_name(entry.model)
+        name = name_of(entry)
         if name not in measured:
             return entry
         planned = _llm(plan, name).max_batch_size

@@ -10,7 +10,7 @@ from trtbuild.errors import RepositoryError, SpecError, in_shell
 from trtbuild.plan.device import planned_gpu
 from trtbuild.plan.model import Plan
 from trtbuild.plan.planner import make_plan
-from trtbuild.plan.sources import default_name
+from trtbuild.plan.sources import name_of
 from trtbuild.prepare import Prepared, host_memory_bytes, prepare
 from trtbuild.published import catalogued
 from trtbuild.repository.compose import plan_container
@@ -68,9 +68,7 @@ def prepare_addition(
     spec, renamed = catalogued(spec)
     plan = repository.plan
     taken = {model.name for model in plan.models}
-    new = {llm.name or default_name(llm.model) for llm in spec.models} | {
-        vision.name for vision in spec.vision
-    }
+    new = {name_of(llm) for llm in spec.models} | {vision.name for vision in spec.vision}
     for name in sorted(taken & new):
         raise RepositoryError(
             f"{repository.path} has a model called {name!r} already",
@@ -134,7 +132,7 @@ def remove(repository: Repository, name: str) -> WriteReport:
             f"{name} is the last model of {repository.path}",
             f"delete the folder: rm -r {in_shell(repository.path)}",
         )
-    models = tuple(llm for llm in spec.models if (llm.name or default_name(llm.model)) != name)
+    models = tuple(llm for llm in spec.models if name_of(llm) != name)
     vision = tuple(entry for entry in spec.vision if entry.name != name)
     new_plan = make_plan(
         DeploymentSpec.model_construct(),  # nothing new: all that is left is pinned

@@ -115,10 +115,10 @@ def _from_repository(repo: Path, model: str | None) -> tuple[Repository, str]:
 def _planned(repository: Repository, model: str) -> Deployment | None:
     """What simulates the model, where figures exist for its hardware."""
     from trtbuild.errors import TrtbuildError
-    from trtbuild.plan.sources import default_name
+    from trtbuild.plan.sources import name_of
     from trtbuild.simulate import deployment
 
-    models = tuple(llm for llm in repository.spec.models if (llm.name or default_name(llm.model)) == model)
+    models = tuple(llm for llm in repository.spec.models if name_of(llm) == model)
     try:
         return deployment(repository.spec.model_copy(update={"models": models}))
     except TrtbuildError as error:

@@ -217,12 +217,12 @@ def _with_shorter_slots(error: PlanError, mix: Mix, longest: tuple[int | None, i
 
 def _write_load(path: Path, spec: DeploymentSpec) -> None:
     from trtbuild.measure.calibration import as_file, calibration_load
-    from trtbuild.plan.sources import default_name
+    from trtbuild.plan.sources import name_of
 
     if len(spec.models) != 1:
         raise click.UsageError("--calibration-load is for one model: --model NAME.")
     llm = spec.models[0]
-    load = calibration_load(llm.name or default_name(llm.model), longest_prompt=llm.max_input_tokens)
+    load = calibration_load(name_of(llm), longest_prompt=llm.max_input_tokens)
     path.write_text(as_file(load), encoding="utf-8")
     note(f"{path}: at most {load.duration_s:g} s; trtbuild bench --load {path}, then simulate --from-run RUN")
 

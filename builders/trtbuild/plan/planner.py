@@ -23,7 +23,7 @@ from trtbuild.plan.ledger import (
     vision_items,
 )
 from trtbuild.plan.model import Finding, GpuPlan, LedgerItem, LlmPlan, Plan, VisionPlan
-from trtbuild.plan.sources import WeightsFile, default_name, resolve
+from trtbuild.plan.sources import WeightsFile, name_of, resolve
 from trtbuild.plan.vision import VisionSource, plan_vision
 from trtbuild.spec import DeploymentSpec, Target
 
@@ -184,7 +184,7 @@ def _drafts(
     drafts: list[Draft] = []
     findings: list[Finding] = []
     for llm in spec.models:
-        name = llm.name or default_name(llm.model)
+        name = name_of(llm)
         source = resolve(llm, weights=weights.get(name), gguf_metadata=gguf_metadata.get(name))
         draft, found = make_draft(
             source, target=target, gpu=gpu, trtllm_version=trtllm_version, beside_vision=beside_vision

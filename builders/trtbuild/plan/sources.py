@@ -79,6 +79,11 @@ def default_name(model: str) -> str:
         return re.sub(r"[^a-z0-9._-]+", "-", last.lower()).strip("-._") or "model"
 
 
+def name_of(llm: LlmSpec) -> str:
+    """The name in the repository of a language model of the spec."""
+    return llm.name or default_name(llm.model)
+
+
 def resolve(
     spec: LlmSpec,
     *,
@@ -96,7 +101,7 @@ def resolve(
         CatalogError: a name that the catalogue has not and that is no folder.
         ModelSourceError: a folder whose config.json cannot be used, or ``--weights`` of another model.
     """
-    name = spec.name or default_name(spec.model)
+    name = name_of(spec)
     folder = weights.path if weights is not None else spec.weights
     own = model_folder(spec.model)
     record: ModelRecord | None = None

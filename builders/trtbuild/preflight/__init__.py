@@ -12,7 +12,7 @@ from trtbuild.build.jobs import local_folder
 from trtbuild.errors import CatalogError, ModelSourceError, PlanError
 from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.model import Finding, Plan
-from trtbuild.plan.sources import default_name, resolve
+from trtbuild.plan.sources import name_of, resolve
 from trtbuild.preflight.base import Context, Subject
 from trtbuild.preflight.host import BuildHost, read_build_host
 from trtbuild.preflight.registry import LOCAL_RULES, RULES
@@ -68,7 +68,7 @@ def architectures_of(plan: Plan, spec: DeploymentSpec) -> dict[str, Architecture
     Raises:
         CatalogError, ModelSourceError: a model for a GPU that is in no catalogue and no folder.
     """
-    described = {llm.name or default_name(llm.model): llm for llm in spec.models}
+    described = {name_of(llm): llm for llm in spec.models}
     found = {}
     for llm in plan.llms:
         entry = described.get(llm.name) or LlmSpec(model=llm.source, name=llm.name)

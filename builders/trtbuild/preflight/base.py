@@ -14,7 +14,7 @@ from trtbuild.plan.architecture import Architecture
 from trtbuild.plan.device import planned_gpu
 from trtbuild.plan.groups import choose_group
 from trtbuild.plan.model import Finding, LlmPlan, Plan
-from trtbuild.plan.sources import default_name
+from trtbuild.plan.sources import name_of
 from trtbuild.preflight.host import BuildHost
 from trtbuild.spec import DeploymentSpec, LlmSpec
 
@@ -63,7 +63,7 @@ class Subject:
     def spec(self) -> LlmSpec | None:
         """What was asked for; None for a model that a repository holds already."""
         entries = self.context.spec.models
-        return next((llm for llm in entries if (llm.name or default_name(llm.model)) == self.llm.name), None)
+        return next((llm for llm in entries if name_of(llm) == self.llm.name), None)
 
     @property
     def format(self) -> Format:

@@ -12,7 +12,7 @@ from trtbuild.build.trtexec import PLAN_FILE, PlanFile, plan_file
 from trtbuild.catalog.versions import Container
 from trtbuild.catalog.vision import pipeline
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
-from trtbuild.plan.sources import default_name
+from trtbuild.plan.sources import name_of
 from trtbuild.repository import launch
 from trtbuild.repository.llm import TOKENIZER_FILES, own_tensors
 from trtbuild.repository.names import LlmNames, NameScheme, llm_names
@@ -151,7 +151,7 @@ class _Build:
 def _builds(plan: Plan, spec: DeploymentSpec, container: Container, llms: Named) -> list[_Build]:
     if plan.target is Target.LOCAL:
         return []
-    options = {llm.name or default_name(llm.model): JobOptions.of(llm) for llm in spec.models}
+    options = {name_of(llm): JobOptions.of(llm) for llm in spec.models}
     builds = []
     for llm, names in llms:
         job = plan_job(

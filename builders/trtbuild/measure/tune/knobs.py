@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trtbuild.plan.model import LlmPlan, Plan, VisionPlan
-from trtbuild.plan.sources import default_name
+from trtbuild.plan.sources import name_of
 from trtbuild.spec import DeploymentSpec, LlmSpec, VisionSpec
 
 Settings = dict[str, Any]  # knob → value, of those that differ from the beginning
@@ -102,7 +102,7 @@ def _with(values: Sequence[Any], begin: Any) -> tuple[Any, ...]:
 
 def _with_llm(spec: DeploymentSpec, name: str, **changes: Any) -> DeploymentSpec:
     def changed(row: LlmSpec) -> LlmSpec:
-        same = (row.name or default_name(row.model)) == name
+        same = name_of(row) == name
         return row.model_copy(update=changes) if same else row
 
     return spec.model_copy(update={"models": tuple(map(changed, spec.models))})
