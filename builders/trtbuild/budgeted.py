@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trtbuild.catalog.latency import latency_constants
+from trtbuild.defaults import LENGTH_VARIATION
 from trtbuild.errors import PlanError
 from trtbuild.plan.device import planned_gpu
-from trtbuild.plan.latency.budget import Budget, Choice, best_limits, most_rate
+from trtbuild.plan.latency.budget import LARGEST_STEP_TOKENS, Budget, Choice, best_limits, most_rate
 from trtbuild.plan.latency.forecast import System, forecast
 from trtbuild.plan.latency.load import Lengths
 from trtbuild.plan.latency.mix import Level, Mix
@@ -17,8 +18,6 @@ from trtbuild.plan.sources import name_of, resolve
 from trtbuild.spec import DeploymentSpec, LlmSpec
 
 _REQUESTS = 600  # simulated at each level: P95 of some hundred, in a second or two
-_LARGEST_STEP_TOKENS = 8192
-_VARIATION = 0.5  # of lengths, as `trtbuild simulate` has it
 _PERCENTILE = 95
 
 
@@ -64,15 +63,15 @@ def _limited(llm: LlmSpec, row: LlmPlan, plan: Plan) -> tuple[LlmSpec, str]:
     isl, osl = llm.usual_input_tokens, llm.usual_output_tokens
     isl, osl = min(isl, row.max_input_tokens), min(osl, row.max_output_tokens)
     mix = Mix(
-        isl=Lengths(isl, _VARIATION, row.max_input_tokens),
-        osl=Lengths(osl, _VARIATION, row.max_output_tokens),
+        isl=Lengths(isl, LENGTH_VARIATION, row.max_input_tokens),
+        osl=Lengths(osl, LENGTH_VARIATION, row.max_output_tokens),
         limit=row.max_output_tokens,
     )
     budget = Budget(llm.ttft_ms / 1e3, _PERCENTILE)
     choice = best_limits(
         system, mix, budget,
         most_batch=llm.concurrency or max(1, min(row.max_concurrency, llm.max_batch_size or 4096)),
-        most_tokens=llm.max_num_tokens or _LARGEST_STEP_TOKENS,
+        most_tokens=llm.max_num_tokens or LARGEST_STEP_TOKENS,
         requests=_REQUESTS,
     )  # fmt: skip
     if choice is None:

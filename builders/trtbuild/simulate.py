@@ -9,7 +9,14 @@ from trtbuild.catalog.latency import latency_constants
 from trtbuild.errors import PlanError
 from trtbuild.measure.calibration import disturbed, measured_requests
 from trtbuild.plan.device import planned_gpu
-from trtbuild.plan.latency.budget import Budget, best_limits, most_rate, most_users, replicas_for
+from trtbuild.plan.latency.budget import (
+    LARGEST_STEP_TOKENS,
+    Budget,
+    best_limits,
+    most_rate,
+    most_users,
+    replicas_for,
+)
 from trtbuild.plan.latency.calibrate import calibrate
 from trtbuild.plan.latency.forecast import System, forecast
 from trtbuild.plan.latency.load import Lengths
@@ -24,7 +31,6 @@ from trtbuild.spec import DeploymentSpec
 if TYPE_CHECKING:
     from trtbuild.measure.records.record import Record
 
-_LARGEST_STEP_TOKENS = 8192
 _ALONE_REQUESTS = 50  # all but the first find the prefix
 
 
@@ -63,7 +69,7 @@ class Deployment:
             mix,
             budget,
             most_batch=max(1, self.llm.max_concurrency),
-            most_tokens=_LARGEST_STEP_TOKENS,
+            most_tokens=LARGEST_STEP_TOKENS,
             requests=requests,
             seed=seed,
         )

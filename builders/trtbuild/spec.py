@@ -13,9 +13,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from trtbuild.defaults import (
+    CALIBRATION_TOKENS,
+    MAX_INPUT_TOKENS,
+    MAX_OUTPUT_TOKENS,
+    USUAL_INPUT_TOKENS,
+    USUAL_OUTPUT_TOKENS,
+)
+
 
 class Target(str, Enum):
-    """What serves the model; see README "Targets"."""
+    """What serves the model; README.md has the table."""
 
     ENGINE = "engine"  # TensorRT-LLM's compiled engine behind the C++ tensorrtllm backend
     LLMAPI = "llmapi"  # TensorRT-LLM's LLM API (PyTorch flow) in a Python model
@@ -95,8 +103,8 @@ class LlmSpec(_Frozen):
     kv_dtype: str = Field(default="auto", description="KV cache: auto (as activations), int8, fp8")
     tp: int = Field(default=1, ge=1, le=64, description="tensor parallelism: GPUs that share one instance")
     instances: int = Field(default=1, ge=1, le=64, description="copies of the engine")
-    max_input_tokens: int = Field(default=2048, ge=1, description="longest prompt")
-    max_output_tokens: int = Field(default=512, ge=1, description="longest answer")
+    max_input_tokens: int = Field(default=MAX_INPUT_TOKENS, ge=1, description="longest prompt")
+    max_output_tokens: int = Field(default=MAX_OUTPUT_TOKENS, ge=1, description="longest answer")
     concurrency: int | None = Field(
         default=None, ge=1, le=4096, description="requests at once; default: planned"
     )
@@ -120,8 +128,12 @@ class LlmSpec(_Frozen):
         allow_inf_nan=False,
         description="budget of TTFT P95 from which limits that are not given are planned",
     )
-    usual_input_tokens: int = Field(default=500, ge=1, description="of a prompt on average, for ttft_ms")
-    usual_output_tokens: int = Field(default=200, ge=1, description="of an answer on average, for ttft_ms")
+    usual_input_tokens: int = Field(
+        default=USUAL_INPUT_TOKENS, ge=1, description="of a prompt on average, for ttft_ms"
+    )
+    usual_output_tokens: int = Field(
+        default=USUAL_OUTPUT_TOKENS, ge=1, description="of an answer on average, for ttft_ms"
+    )
     chunked_context: bool = Field(
         default=True, description="cut long prompts into steps, where the engine can"
     )
@@ -146,7 +158,9 @@ class LlmSpec(_Frozen):
         le=100_000,
         description="texts to calibrate on; default: the format's usual number",
     )
-    calibration_tokens: int = Field(default=512, ge=16, le=32_768, description="longest part of a text")
+    calibration_tokens: int = Field(
+        default=CALIBRATION_TOKENS, ge=16, le=32_768, description="longest part of a text"
+    )
     on_cpu: bool = Field(
         default=False, description="quantise with modelopt on the CPU, not in the container on a GPU"
     )

@@ -19,7 +19,6 @@ from trtbuild.errors import ModelSourceError
 
 FILE_NAME = "train.jsonl"
 DEFAULT_SAMPLES = 512  # quantize.py's own default; AWQ is cut to 32
-DEFAULT_TOKENS = 512
 # Fields in the order in which they are looked for when none is named.
 FIELDS = (
     "text",

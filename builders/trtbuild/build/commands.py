@@ -29,6 +29,7 @@ from trtbuild.build.flags import (
 )
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.versions import version_key
+from trtbuild.defaults import CALIBRATION_TOKENS
 from trtbuild.errors import BuildError
 from trtbuild.plan.model import LlmPlan
 from trtbuild.spec import Target
@@ -103,7 +104,7 @@ class Recipe:
     source_quant: str | None = None
     revision: str | None = None
     calibration_samples: int | None = None
-    calibration_tokens: int = 512
+    calibration_tokens: int = CALIBRATION_TOKENS
     quantiser: Literal["container", "cpu"] = "container"
     loras: tuple[tuple[str, int], ...] = ()
     guided: bool = False

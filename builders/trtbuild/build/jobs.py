@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trtbuild.build.calibration import DEFAULT_TOKENS, Calibration, load_calibration
+from trtbuild.build.calibration import Calibration, load_calibration
 from trtbuild.build.checkpoints import Checkpoint, expected_checkpoint, read_checkpoint
 from trtbuild.build.commands import EXAMPLES, Command, Recipe, llm_commands
 from trtbuild.build.flags import CALIBRATED_FORMATS, SIZES_TOLD, require_class
 from trtbuild.build.routes import hub_checkpoint, note_for_sibling, route, with_kv
 from trtbuild.catalog.formats import find_format
 from trtbuild.catalog.models import find_model
+from trtbuild.defaults import CALIBRATION_TOKENS
 from trtbuild.errors import BuildError, CatalogError, ModelSourceError
 from trtbuild.plan.architecture import Architecture, from_hf_config, from_record
 from trtbuild.plan.groups import choose_group
@@ -48,7 +49,7 @@ class JobOptions:
     calibration: Path | None = None
     calibration_field: str | None = None
     calibration_samples: int | None = None
-    calibration_tokens: int = DEFAULT_TOKENS
+    calibration_tokens: int = CALIBRATION_TOKENS
     group_size: int | None = None
     loras: Mapping[str, Path] = field(default_factory=dict)
     guided: bool = False

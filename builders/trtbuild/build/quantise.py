@@ -23,12 +23,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trtbuild.build.calibration import DEFAULT_SAMPLES, DEFAULT_TOKENS, FILE_NAME
+from trtbuild.build.calibration import DEFAULT_SAMPLES, FILE_NAME
 from trtbuild.build.export_config import fix_hf_export, fix_trtllm_config
 from trtbuild.build.flags import AWQ_CALIBRATION_LIMIT
 from trtbuild.build.proof import prove
 from trtbuild.build.tensors import weight_files
 from trtbuild.build.weights import inspect_weights, read_config
+from trtbuild.defaults import CALIBRATION_TOKENS
 from trtbuild.errors import BuildError, ModelSourceError, TrtbuildError
 from trtbuild.prepare import host_memory_bytes
 
@@ -62,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--calib_dataset", type=Path, required=True, help=f"folder with {FILE_NAME}")
     parser.add_argument("--calib_size", type=int, default=DEFAULT_SAMPLES)
-    parser.add_argument("--calib_max_seq_length", type=int, default=DEFAULT_TOKENS)
+    parser.add_argument("--calib_max_seq_length", type=int, default=CALIBRATION_TOKENS)
     parser.add_argument("--qformat", choices=sorted(_CONFIGS), required=True)
     parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
     parser.add_argument("--tp_size", type=int, default=1)

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from trtbuild.defaults import (
+    CALIBRATION_TOKENS,
+    MAX_INPUT_TOKENS,
+    MAX_OUTPUT_TOKENS,
+    USUAL_INPUT_TOKENS,
+    USUAL_OUTPUT_TOKENS,
+)
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -175,7 +183,12 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             metavar="N",
             help="Texts; AWQ is cut to 32 by TensorRT-LLM.",
         ),
-        _option("--calibration-tokens", type=POSITIVE, metavar="N", help="Longest part of a text (512)."),
+        _option(
+            "--calibration-tokens",
+            type=POSITIVE,
+            metavar="N",
+            help=f"Longest part of a text ({CALIBRATION_TOKENS}).",
+        ),
         _option(
             "--on-cpu",
             is_flag=True,
@@ -209,8 +222,18 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
         _option("--trtllm", metavar="VERSION", help="Instead: TensorRT-LLM such as 1.0.0."),
     ],
     "size": [
-        _option("--max-input", type=POSITIVE, metavar="TOKENS", help="Longest prompt (2048)."),
-        _option("--max-output", type=POSITIVE, metavar="TOKENS", help="Longest answer (512)."),
+        _option(
+            "--max-input",
+            type=POSITIVE,
+            metavar="TOKENS",
+            help=f"Longest prompt ({MAX_INPUT_TOKENS}).",
+        ),
+        _option(
+            "--max-output",
+            type=POSITIVE,
+            metavar="TOKENS",
+            help=f"Longest answer ({MAX_OUTPUT_TOKENS}).",
+        ),
         _option(
             "--concurrency",
             type=click.IntRange(1, 4096),
@@ -229,8 +252,18 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             metavar="MS",
             help="Budget of TTFT P95 that sets the limits not given.",
         ),
-        _option("--usual-input", type=POSITIVE, metavar="TOKENS", help="Prompt on average, for it (500)."),
-        _option("--usual-output", type=POSITIVE, metavar="TOKENS", help="Answer on average, for it (200)."),
+        _option(
+            "--usual-input",
+            type=POSITIVE,
+            metavar="TOKENS",
+            help=f"Prompt on average, for it ({USUAL_INPUT_TOKENS}).",
+        ),
+        _option(
+            "--usual-output",
+            type=POSITIVE,
+            metavar="TOKENS",
+            help=f"Answer on average, for it ({USUAL_OUTPUT_TOKENS}).",
+        ),
         _option("--instances", type=click.IntRange(1, 64), metavar="N", help="Copies of the engine (1)."),
         _option("--tp", type=click.IntRange(1, 64), metavar="N", help="GPUs that share one instance (1)."),
         _option("--kv-dtype", metavar="DTYPE", help="KV cache: auto, int8, fp8."),

@@ -10,6 +10,13 @@ import click
 from trtbuild.cli.console import note, print_json
 from trtbuild.cli.measured import load_from_file, open_store, runs_option
 from trtbuild.cli.options import ABOVE_ZERO, NOT_NEGATIVE, Number, PathType, read_spec, spec_options
+from trtbuild.defaults import (
+    LENGTH_VARIATION,
+    MAX_INPUT_TOKENS,
+    MAX_OUTPUT_TOKENS,
+    USUAL_INPUT_TOKENS,
+    USUAL_OUTPUT_TOKENS,
+)
 from trtbuild.errors import PlanError
 
 if TYPE_CHECKING:
@@ -26,17 +33,28 @@ _COUNT = click.IntRange(min=1)
 _MOST_REQUESTS = 20_000_000
 _MANY_REQUESTS = 200_000  # above which a level takes half a minute and more
 _MOST_REPLICAS = 10_000
-_LONGEST_IN, _LONGEST_OUT = 2048, 512  # the plan's, where none are given
 
 
 @spec_options
 @click.command("simulate")
-@click.option("--isl", type=_COUNT, default=500, show_default=True, help="Tokens of a prompt, on average.")
-@click.option("--osl", type=_COUNT, default=200, show_default=True, help="Tokens of an answer, on average.")
+@click.option(
+    "--isl",
+    type=_COUNT,
+    default=USUAL_INPUT_TOKENS,
+    show_default=True,
+    help="Tokens of a prompt, on average.",
+)
+@click.option(
+    "--osl",
+    type=_COUNT,
+    default=USUAL_OUTPUT_TOKENS,
+    show_default=True,
+    help="Tokens of an answer, on average.",
+)
 @click.option(
     "--spread",
     type=NOT_NEGATIVE,
-    default=0.5,
+    default=LENGTH_VARIATION,
     show_default=True,
     help="Standard deviation of the lengths over their mean; 0: all alike.",
 )
@@ -198,8 +216,8 @@ def _deployment(flags: dict[str, Any], policy: str, run_id: str | None, runs_fil
 def _with_shorter_slots(error: PlanError, mix: Mix, longest: tuple[int | None, int | None]) -> PlanError:
     """The error of a plan; where its slots are longer than the load's requests, with that way out."""
     slots = (
-        ("--max-input", longest[0], mix.isl, _LONGEST_IN),
-        ("--max-output", longest[1], mix.osl, _LONGEST_OUT),
+        ("--max-input", longest[0], mix.isl, MAX_INPUT_TOKENS),
+        ("--max-output", longest[1], mix.osl, MAX_OUTPUT_TOKENS),
     )
     options = {
         name: lengths.nearly_longest
@@ -209,9 +227,8 @@ def _with_shorter_slots(error: PlanError, mix: Mix, longest: tuple[int | None, i
     if not options:
         return error
     shorter = " ".join(f"{name} {tokens}" for name, tokens in options.items())
-    way = (
-        f"{shorter}: as long as requests of this load get; planned are {_LONGEST_IN} + {_LONGEST_OUT} tokens"
-    )
+    planned = " + ".join(str(given or usual) for _, given, _, usual in slots)
+    way = f"{shorter}: as long as requests of this load get; planned are {planned} tokens"
     return PlanError(error.message, *error.remedies, way)
 
 
@@ -240,7 +257,10 @@ def _mix(flags: dict[str, Any]) -> Mix:
     from trtbuild.plan.latency.load import Lengths
     from trtbuild.plan.latency.mix import Mix
 
-    longest_in, longest_out = flags["max_input"] or _LONGEST_IN, flags["max_output"] or _LONGEST_OUT
+    longest_in, longest_out = (
+        flags["max_input"] or MAX_INPUT_TOKENS,
+        flags["max_output"] or MAX_OUTPUT_TOKENS,
+    )
     return Mix(
         isl=Lengths(isl, spread, max(isl, longest_in)),
         osl=Lengths(osl, spread, max(osl, longest_out)),

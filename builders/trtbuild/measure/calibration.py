@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import yaml
 
+from trtbuild.defaults import MAX_INPUT_TOKENS
 from trtbuild.errors import MeasureError
 from trtbuild.measure.load.spec import Closed, Flow, LoadSpec, TextTraffic
 from trtbuild.measure.records.record import Record
@@ -18,7 +19,7 @@ DISTURBING_CORES = 0.3
 _USERS, _RAMP_S, _DURATION_S, _WARM_UP_S = 4, 80.0, 100.0, 2.0
 
 
-def calibration_load(model: str, *, longest_prompt: int = 2048) -> LoadSpec:
+def calibration_load(model: str, *, longest_prompt: int = MAX_INPUT_TOKENS) -> LoadSpec:
     """One to four users in turn, for 100 seconds, with prompts of many lengths up to ``longest_prompt``.
 
     Nobody pauses: after an idle moment a CPU's first step is slower, which no busy server sees.

@@ -8,6 +8,7 @@ from typing import Any
 from trtbuild.catalog.formats import Format, all_formats, find_format, find_kv_dtype, format_support
 from trtbuild.catalog.gpus import Gpu
 from trtbuild.catalog.models import ModelRecord
+from trtbuild.defaults import MAX_OUTPUT_TOKENS
 from trtbuild.errors import CatalogError
 from trtbuild.lint.findings import Place
 from trtbuild.migrate.facts import Facts, Number
@@ -16,7 +17,6 @@ from trtbuild.migrate.notes import Note
 from trtbuild.migrate.old import OldLlm
 from trtbuild.spec import LlmSpec, Target
 
-_ANSWER_TOKENS = 512  # the spec's own default, where the old engine divides its length freely
 _MOST_AT_ONCE = 4096
 _MOST_GPUS = _MOST_INSTANCES = 64
 _KV = {"FP8": "fp8", "INT8": "int8"}
@@ -206,7 +206,7 @@ def _lengths(facts: Facts, context: int, notes: list[Note]) -> dict[str, int]:
     if max_input is not None and facts.input_binds and max_input.value < total:
         into = max_input.value
     else:
-        into = max(1, total - min(_ANSWER_TOKENS, max(1, total // 4)))
+        into = max(1, total - min(MAX_OUTPUT_TOKENS, max(1, total // 4)))
     out = max(1, total - into)
     note = Note(longest.place, "carried", f"max_seq_len {longest.value}", f"{into} tokens in, {out} out")
     if max_input is None or not facts.input_binds or max_input.value >= total:

@@ -11,6 +11,7 @@ from trtbuild.errors import PlanError
 from trtbuild.plan.latency.forecast import Outcome, System
 from trtbuild.plan.latency.mix import Level, Mix, offered
 
+LARGEST_STEP_TOKENS = 8192  # up to which a step is searched for
 _CLOSER = 0.03  # a level is searched until it is known to 3 %
 
 
