@@ -114,10 +114,15 @@ def load_tokenizer(text: str) -> Tokenizer:
     """Returns the tokenizer of a tokenizer.json's text.
 
     Raises:
-        TokenizerError: if it is none, or of a form that the installed ``tokenizers`` does not know.
+        TokenizerError: if it is none, or of a form that the installed ``tokenizers`` does not know, or if
+            that package is missing.
     """
-    from tokenizers import Tokenizer
-
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise TokenizerError(
+            "tokenizer.json is read by the package tokenizers, which is not installed: pip install tokenizers"
+        ) from None
     try:
         tokenizer = Tokenizer.from_str(text)
     except Exception as exc:  # tokenizers raises bare Exception
