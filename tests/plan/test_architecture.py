@@ -127,6 +127,10 @@ def test_modelopts_own_file_counts_as_the_quantisation(tmp_path: Path) -> None:
         ({**LLAMA, "tie_word_embeddings": "false"}, "true or false"),
         ({**LLAMA, "torch_dtype": "float8"}, "torch_dtype is 'float8'"),
         ({**LLAMA, "model_type": "mixtral"}, "a model with experts"),
+        ({**LLAMA, "num_moe_experts": 8}, r"experts \(num_moe_experts\), and how it names them is not known"),
+        ({**LLAMA, "num_experts": 8, "moe_topk": [2, 1]}, "moe_topk differs from layer to layer"),
+        ({**LLAMA, "attn_type_list": "10"}, r"several kinds \(attn_type_list\)"),
+        ({**LLAMA, "attn_type_list": [1, 0]}, r"several kinds \(attn_type_list\)"),
         ({**LLAMA, "rope_scaling": "linear"}, "an object is needed"),
         ({**LLAMA, "rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "type 'spiral'"),
         ({**LLAMA, "rope_scaling": {"type": "yarn"}}, "the factor None"),
@@ -205,6 +209,43 @@ def test_a_config_without_a_longest_context_gets_transformers_default_and_says_s
     assert "2048 is transformers' default for falcon" in found.assumption
     with pytest.raises(ModelSourceError, match="no max_position_embeddings"):
         from_hf_config({**falcon, "model_type": "new", "intermediate_size": 128})
+
+
+# 2 layers with 8 experts of 3 x 64 x 32, a shared one, and a router; attention and norms as in a dense layer
+MOE_LAYER = LLAMA_LAYER - 3 * 64 * 96 + 9 * 3 * 64 * 32 + 8 * 64
+
+
+@pytest.mark.parametrize(
+    ("names", "moe_layers"),
+    [
+        # HunYuan: a number for each layer
+        (
+            {
+                "num_experts": 8, "moe_topk": [2, 2], "moe_intermediate_size": [32, 32],
+                "num_shared_expert": [1, 1],
+            },
+            2,
+        ),
+        # ERNIE 4.5
+        ({"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 32, "moe_num_shared_experts": 1}, 2),
+        # EXAONE: its first layer is dense
+        (
+            {
+                "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                "num_shared_experts": 1, "is_moe_layer": [False, True],
+            },
+            1,
+        ),
+    ],
+)  # fmt: skip
+def test_experts_count_by_whichever_name_they_have(names: dict[str, object], moe_layers: int) -> None:
+    dense = (2 - moe_layers) * LLAMA_LAYER
+    found = from_hf_config({**LLAMA, **names})
+    assert found.params == moe_layers * MOE_LAYER + dense + 2 * 100 * 64 + 64
+
+
+def test_a_list_that_says_attention_for_every_layer_is_no_mixture() -> None:
+    assert from_hf_config({**LLAMA, "attn_type_list": [1, 1]}).params == LLAMA_PARAMS  # MiniMax-M2
 
 
 @pytest.mark.parametrize("classes", ["LlamaForCausalLM", 3, [3], {"a": 1}])

@@ -34,8 +34,7 @@ _OTHER_KINDS = {
 # one layer's sizes.
 _MIXED_LAYERS = (
     "hybrid_override_pattern", "layers_block_type", "attn_layer_period", "mamba_d_state", "ssm_state_size",
-    "linear_num_key_heads", "block_configs", "cross_attention_layers", "block_types", "attn_type_list",
-    "num_kv_shared_layers",
+    "linear_num_key_heads", "block_configs", "cross_attention_layers", "block_types", "num_kv_shared_layers",
 )  # fmt: skip
 # Beside a text model's own fields (Qwen2-VL, Qwen2.5-VL).
 _TOWERS = ("vision_config", "audio_config")
@@ -177,6 +176,11 @@ def _refuse_other_kinds(config: Config, model_type: str) -> None:
             "choose a chat or completion model; `trtbuild models` lists some",
         )
     mixed = next((key for key in _MIXED_LAYERS if config.get(key)), None)
+    numbered = config.get("attn_type_list")
+    if numbered and set(numbered if isinstance(numbered, list) else ()) != {
+        1
+    }:  # MiniMax: 1 is softmax attention
+        mixed = "attn_type_list"
     kinds = config.get("layer_types")
     if mixed is None and isinstance(kinds, list):
         mixed = next((str(kind) for kind in kinds if kind not in _ATTENTION_LAYERS), None)

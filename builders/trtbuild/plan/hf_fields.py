@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,6 +52,8 @@ _DEFAULT_CONTEXTS = {
 }  # fmt: skip
 # Families in which transformers puts experts of its own number where config.json names none.
 _ALWAYS_EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3", "kimi_k2")
+_SHARED_EXPERTS = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+_EXPERTS = re.compile(r"(^|_)experts?($|_(num|count)$)")
 # What TensorRT-LLM knows (layers/attention, RotaryScalingType), and whether it needs a factor.
 _ROPE_TYPES = {
     "linear": True, "dynamic": True, "yarn": True, "llama3": True, "longrope": False, "su": False,
@@ -169,8 +172,20 @@ def _optional(config: Config, field: str) -> int | None:
 
 
 def _first(config: Config, *names: str) -> int | None:
+    """The first of these fields that is there; a list holds a number for each layer.
+
+    Raises:
+        ModelSourceError: a list whose layers differ.
+    """
     for name in names:
         value = config.get(name)
+        if isinstance(value, list) and value:
+            if any(item != value[0] for item in value):
+                raise ModelSourceError(
+                    f"config.json: {name} differs from layer to layer; the plan counts them from one layer",
+                    "choose a model whose layers are alike; `trtbuild models` lists some",
+                )
+            value = value[0]
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None
@@ -309,7 +324,9 @@ def _mla(config: Config, plain_head_dim: int) -> MlaShape | None:
 
 
 def _moe(config: Config, family: str, layers: int) -> MoeShape | None:
-    experts = _first(config, "num_local_experts", "n_routed_experts", "num_experts")
+    experts = _first(config, "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+    if experts is None:
+        _refuse_unknown_experts(config)
     if experts is None and family in _ALWAYS_EXPERTS:
         raise ModelSourceError(
             f"config.json is of a model with experts ({family}), and does not say how many",
@@ -324,6 +341,7 @@ def _moe(config: Config, family: str, layers: int) -> MoeShape | None:
         "experts_per_token",
         "num_experts_per_token",
         "moe_topk",
+        "moe_k",
         "top_k_experts",
     )
     if ffn is None or active is None:
@@ -336,7 +354,7 @@ def _moe(config: Config, family: str, layers: int) -> MoeShape | None:
         experts=experts,
         active=active,
         ffn=ffn,
-        shared=1 if family == "llama4_text" else _first(config, "n_shared_experts") or 0,
+        shared=1 if family == "llama4_text" else _first(config, *_SHARED_EXPERTS) or 0,
         shared_ffn=shared_ffn,
         shared_gate=shared_ffn is not None,
         dense_layers=_dense_layers(config, layers),
@@ -346,9 +364,22 @@ def _moe(config: Config, family: str, layers: int) -> MoeShape | None:
     )
 
 
+def _refuse_unknown_experts(config: Config) -> None:
+    """Raises where a number of experts has an unknown name: the model would be planned without them."""
+    for name in filter(_EXPERTS.search, config):
+        if (_first(config, name) or 0) > 1:
+            raise ModelSourceError(
+                f"config.json is of a model with experts ({name}), and how it names them is not known",
+                "choose a model of another family; `trtbuild models` lists some",
+            )
+
+
 def _dense_layers(config: Config, layers: int) -> int:
     """Layers with a plain MLP: the leading ones, named ones, or all but each n-th."""
-    dense = _first(config, "first_k_dense_replace") or 0
+    kinds = config.get("is_moe_layer")
+    if isinstance(kinds, list):
+        return sum(not kind for kind in kinds)
+    dense = _first(config, "first_k_dense_replace", "moe_layer_start_index") or 0
     only = config.get("mlp_only_layers")
     if isinstance(only, list):
         dense += len(only)
