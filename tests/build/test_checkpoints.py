@@ -100,6 +100,14 @@ def test_a_damaged_file_of_modelopt_is_told(tmp_path: Path, content: object) -> 
         expected_checkpoint(folder)
 
 
+@pytest.mark.parametrize("classes", [1.5, {"a": 1}, "LlamaForCausalLM"])
+def test_architectures_of_another_kind_are_refused(tmp_path: Path, classes: object) -> None:
+    folder = write_model(tmp_path / "m", architectures=classes)
+    for read in (read_checkpoint, expected_checkpoint):
+        with pytest.raises(ModelSourceError, match="a list of class names is needed"):
+            read(folder)
+
+
 def test_gptqs_own_file_is_read_where_config_json_says_nothing(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", gptq_tensors(group=64))
     (folder / "quantize_config.json").write_text(json.dumps({"bits": 4, "group_size": 64, "desc_act": False}))

@@ -1,3 +1,4 @@
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,28 @@ def test_experts_count_by_whichever_name_they_have(names: dict[str, object], moe
 
 def test_a_list_that_says_attention_for_every_layer_is_no_mixture() -> None:
     assert from_hf_config({**LLAMA, "attn_type_list": [1, 1]}).params == LLAMA_PARAMS  # MiniMax-M2
+
+
+ODD_VALUES = (None, [], {}, "x", 1.5, True, [[1]], [None], {"a": {}}, -1, 0, 10**400, float("nan"))
+ODD_FIELDS = (
+    *LLAMA, "architectures", "layer_types", "attn_type_list", "text_config", "rope_parameters", "head_dim",
+    "num_experts", "sliding_window", "kv_lora_rank", "torch_dtype", "quantization_config",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ODD_FIELDS)
+def test_no_odd_value_ends_otherwise_than_in_a_refusal(field: str) -> None:
+    for value in ODD_VALUES:
+        with contextlib.suppress(ModelSourceError):
+            assert from_hf_config({**LLAMA, field: value}).params > 0
+
+
+@pytest.mark.parametrize("key", ["rope_type", "factor", "original_max_position_embeddings"])
+def test_no_odd_value_of_rope_scaling_does_either(key: str) -> None:
+    for value in ODD_VALUES:
+        scaling = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64, key: value}
+        with contextlib.suppress(ModelSourceError):
+            assert from_hf_config({**LLAMA, "rope_scaling": scaling}).context == 256
 
 
 @pytest.mark.parametrize("classes", ["LlamaForCausalLM", 3, [3], {"a": 1}])

@@ -18,6 +18,7 @@ from trtbuild.build.tensors import INDEX, TensorInfo, iter_matching, read_header
 from trtbuild.build.weights import inspect_weights, read_config
 from trtbuild.build.whole import check_whole
 from trtbuild.errors import ModelSourceError
+from trtbuild.plan.hf_fields import classes_of
 from trtbuild.plan.quant_configs import SourceQuant, parse_quant_config
 
 # A KV scale as the quantisers name it: modelopt, compressed-tensors and TensorRT-LLM.
@@ -101,12 +102,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         _check_groups(folder, quant, tensors)
         _check_act_order(folder, quant, tensors)
     scales, constant = _kv_scales(tensors)
-    architectures = config.get("architectures") or ["unknown"]
     return Checkpoint(
         folder=folder,
         kind="hf",
         model_type=weights.architecture,
-        architecture=str(architectures[0]),
+        architecture=next(iter(classes_of(config)), "unknown"),
         dtype=_dtype(config, tensors),
         size_bytes=weights.size_bytes,
         quant=quant,
@@ -126,7 +126,7 @@ def expected_checkpoint(folder: Path) -> Checkpoint:
         folder=folder,
         kind="hf",
         model_type=str(config.get("model_type", "unknown")),
-        architecture=str((config.get("architectures") or ["unknown"])[0]),
+        architecture=next(iter(classes_of(config)), "unknown"),
         dtype=_dtype(config, {}),
         size_bytes=0,
         quant=parse_quant_config(folder, config),

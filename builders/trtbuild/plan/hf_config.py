@@ -176,14 +176,12 @@ def _refuse_other_kinds(config: Config, model_type: str) -> None:
             "choose a chat or completion model; `trtbuild models` lists some",
         )
     mixed = next((key for key in _MIXED_LAYERS if config.get(key)), None)
-    numbered = config.get("attn_type_list")
-    if numbered and set(numbered if isinstance(numbered, list) else ()) != {
-        1
-    }:  # MiniMax: 1 is softmax attention
+    numbered = config.get("attn_type_list")  # MiniMax: 1 is softmax attention
+    if numbered and not (isinstance(numbered, list) and all(kind == 1 for kind in numbered)):
         mixed = "attn_type_list"
     kinds = config.get("layer_types")
     if mixed is None and isinstance(kinds, list):
-        mixed = next((str(kind) for kind in kinds if kind not in _ATTENTION_LAYERS), None)
+        mixed = next((str(kind) for kind in kinds if str(kind) not in _ATTENTION_LAYERS), None)
     if mixed is not None:
         raise ModelSourceError(
             f"config.json describes a model ({model_type}) whose layers are of several kinds ({mixed}); "

@@ -11,6 +11,7 @@ from trtbuild.errors import ModelSourceError
 
 Config = Mapping[str, Any]
 
+_MOST = 1 << 40  # of any size; `plan.architecture` has closer bounds
 _DTYPES = ("float16", "bfloat16", "float32")
 
 # Other families' names for llama's fields; the first that is there is taken.
@@ -163,12 +164,17 @@ def _optional(config: Config, field: str) -> int | None:
         value = config.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 40:
-            raise ModelSourceError(
-                f"config.json: {name} is {value!r}; a positive whole number is needed", "fetch the file again"
-            )
-        return value
+        return _sensible(name, value)
     return None
+
+
+def _sensible(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _MOST:
+        shown = repr(value) if not isinstance(value, int) or abs(value) < _MOST else "far too large"
+        raise ModelSourceError(
+            f"config.json: {name} is {shown}; a positive whole number is needed", "fetch the file again"
+        )
+    return value
 
 
 def _first(config: Config, *names: str) -> int | None:
@@ -187,7 +193,7 @@ def _first(config: Config, *names: str) -> int | None:
                 )
             value = value[0]
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
+            return _sensible(name, value)
     return None
 
 
@@ -240,8 +246,8 @@ def stretched_context(config: Config, model_type: str) -> int | None:
     rope, context = _rope_scaling(config), _context(config, family_of(model_type))
     if rope is None or (rope.get("rope_type") or rope.get("type")) != "yarn":
         return None
-    origin = rope.get("original_max_position_embeddings", context)
-    reached = int(origin * rope["factor"]) if isinstance(origin, int) else 0
+    origin = _first(rope, "original_max_position_embeddings") or context
+    reached = int(origin * rope["factor"])
     return reached if reached > context else None
 
 
