@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trtbuild.spec import Target
-from trtbuild.targets import Candidate, Host, HostGpu, choose_target, detect_gpus, parse_nvidia_smi
+from trtbuild.targets import Candidate, Host, HostGpu, choose_target, detect_gpus
 
 L4 = HostGpu("NVIDIA L4", 23034 << 20, "8.9")
 AWQ = Candidate("qwen-7b", gpu_only_reason="awq is a format of GPU targets")
@@ -48,11 +48,6 @@ def test_a_tensorrt_llm_without_a_builder_is_served_by_llmapi():
     assert "no longer compiles" in choice.reason
 
 
-def test_nvidia_smi_rows():
-    rows = "NVIDIA L4, 23034, 8.9\nNVIDIA A100-SXM4-80GB, 81920, 8.0\nbroken\nNVIDIA GB10, [N/A], 12.1\n"
-    assert parse_nvidia_smi(rows) == (L4, HostGpu("NVIDIA A100-SXM4-80GB", 81920 << 20, "8.0"))
-
-
 def _fake_nvidia_smi(folder: Path, body: str) -> None:
     tool = folder / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\n{body}\n")
@@ -70,6 +65,18 @@ def test_gpus_are_asked_of_nvidia_smi(tmp_path, monkeypatch):
     _fake_nvidia_smi(tmp_path, "echo NVIDIA L4, 23034, 8.9")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert detect_gpus() == (L4,)
+
+
+def test_rows_without_figures_are_left_out(tmp_path, monkeypatch):
+    rows = (
+        "NVIDIA L4, 23034, 8.9",
+        "NVIDIA A100-SXM4-80GB, 81920, 8.0",
+        "broken",
+        "NVIDIA GB10, [N/A], 12.1",
+    )
+    _fake_nvidia_smi(tmp_path, "\n".join(f"echo '{row}'" for row in rows))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert detect_gpus() == (L4, HostGpu("NVIDIA A100-SXM4-80GB", 81920 << 20, "8.0"))
 
 
 def test_no_nvidia_smi_means_no_gpu(tmp_path, monkeypatch):

@@ -61,26 +61,26 @@ def detect_host() -> Host:
 
 def detect_gpus() -> tuple[HostGpu, ...]:
     """The GPUs that nvidia-smi lists; none when it is missing, fails or does not answer in time."""
+    return tuple(
+        HostGpu(row[0].strip(), int(row[1]) * _MIB_BYTES, row[2].strip())
+        for row in ask_nvidia_smi("--query-gpu=name,memory.total,compute_cap")
+        if len(row) == 3 and row[1].strip().isdecimal()
+    )
+
+
+def ask_nvidia_smi(question: str) -> list[list[str]]:
+    """Rows of nvidia-smi's answer, figures without units; none when it is missing, fails or hangs."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return ()
-    query = [tool, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
+        return []
+    query = [tool, question, "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(
             query, capture_output=True, text=True, errors="replace", timeout=NVIDIA_SMI_TIMEOUT_S, check=True
         )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_nvidia_smi(answer.stdout)
-
-
-def parse_nvidia_smi(text: str) -> tuple[HostGpu, ...]:
-    """Rows of ``name, memory.total in MiB, compute capability``; rows without figures are left out."""
-    return tuple(
-        HostGpu(row[0].strip(), int(row[1]) * _MIB_BYTES, row[2].strip())
-        for row in csv.reader(text.splitlines(), skipinitialspace=True)
-        if len(row) == 3 and row[1].strip().isdigit()
-    )
+        return list(csv.reader(answer.stdout.splitlines(), skipinitialspace=True))
+    except (OSError, subprocess.SubprocessError, csv.Error):
+        return []
 
 
 def installed_version(distribution: str) -> str | None:

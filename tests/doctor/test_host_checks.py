@@ -49,7 +49,8 @@ def test_a_fit_host_has_nothing_to_complain_about():
 @pytest.mark.parametrize(
     ("changes", "check", "state"),
     [
-        ({"gpus": ()}, "gpu", "error"),
+        ({"gpus": (), "driver": None}, "gpu", "error"),
+        ({"gpus": ()}, "gpu", "warning"),  # nvidia-smi gives no memory of its own: a GB10 shares the host's
         ({"gpus": (HostGpu("Tesla T4", 15360 << 20, "7.5"),)}, "gpu", "error"),
         ({"gpus": (HostGpu("NVIDIA H100", 81559 << 20, "9.0"),)}, "gpu", "error"),  # engines for 8.9
         ({"gpus": (HostGpu("NVIDIA L4", 12000 << 20, "8.9"),)}, "gpu", "error"),

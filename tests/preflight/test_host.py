@@ -17,6 +17,7 @@ from trtbuild.preflight import read_build_host
         ("echo 580.95.05; echo 580.95.05", "580.95.05"),  # one line a GPU
         ("exit 9", None),
         ("true", None),
+        ("printf '\\377\\376\\n'", "\ufffd\ufffd"),  # no text: shown as it can be, never a traceback
     ],
 )
 def test_the_driver_is_what_nvidia_smi_says(

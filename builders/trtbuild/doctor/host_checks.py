@@ -26,6 +26,10 @@ def _gpu(host: HostFacts, needs: Needs) -> Iterator[Diagnosis]:
     wanted = needs.target is not Target.LOCAL
     if not host.gpus:
         needed = wanted and (needs.container is not None or needs.engines)
+        if host.driver is not None:  # a card that shares the host's memory has no figure of its own
+            text = f"nvidia-smi tells of a GPU with driver {host.driver}, and not how much memory it has"
+            yield Diagnosis("gpu", "warning" if needed else "info", text, "see that the models fit")
+            return
         why = f": nvidia-smi says {host.driver_error!r}" if host.driver_error else ""
         remedy = "mend the driver, or start the container with --gpus all"
         state: State = "error" if needed else "info"

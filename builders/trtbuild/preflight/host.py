@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtbuild.targets import NVIDIA_SMI_TIMEOUT_S
+from trtbuild.targets import ask_nvidia_smi
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,5 @@ def read_build_host(build_dir: Path, *, ram_bytes: int | None) -> BuildHost:
 
 
 def _driver() -> str | None:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return None
-    query = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(
-            query, capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.splitlines()[0].strip() if answer.stdout.strip() else None
+    rows = ask_nvidia_smi("--query-gpu=driver_version")
+    return next((row[0].strip() for row in rows if row and row[0].strip()), None)

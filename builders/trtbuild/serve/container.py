@@ -59,7 +59,12 @@ def refuse_unless_possible(repository: Path) -> None:
         )
     try:
         answer = subprocess.run(
-            [docker, "version"], capture_output=True, text=True, timeout=_DOCKER_TIMEOUT_S, check=False
+            [docker, "version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_DOCKER_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServeError(f"docker does not answer: {error}", "check docker version") from error

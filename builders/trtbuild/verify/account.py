@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +11,7 @@ from trtbuild.plan.model import LlmPlan, Plan
 from trtbuild.reconcile import ALIKE, ratio_of_weights
 from trtbuild.serve.usage import measure
 from trtbuild.spec import Target
-from trtbuild.targets import NVIDIA_SMI_TIMEOUT_S
+from trtbuild.targets import ask_nvidia_smi
 
 _MIB = 1 << 20
 
@@ -140,7 +137,7 @@ def _of_the_server(plan: Plan) -> int:
 
 def read_server_gpu_bytes() -> int | None:
     """What processes called tritonserver hold of the GPUs; None where the driver does not tell."""
-    rows = _ask("--query-compute-apps=process_name,used_memory")
+    rows = ask_nvidia_smi("--query-compute-apps=process_name,used_memory")
     sizes = [
         int(row[1]) * _MIB
         for row in rows
@@ -151,7 +148,7 @@ def read_server_gpu_bytes() -> int | None:
 
 def read_gpus() -> list[dict[str, Any]]:
     """Name, driver and memory of each GPU as the driver tells them (NVML, through nvidia-smi)."""
-    rows = _ask("--query-gpu=name,driver_version,compute_cap,memory.total,memory.used")
+    rows = ask_nvidia_smi("--query-gpu=name,driver_version,compute_cap,memory.total,memory.used")
     return [
         {
             "name": row[0],
@@ -163,18 +160,3 @@ def read_gpus() -> list[dict[str, Any]]:
         for row in rows
         if len(row) == 5 and row[3].strip().isdigit() and row[4].strip().isdigit()
     ]
-
-
-def _ask(question: str) -> list[list[str]]:
-    """Rows of nvidia-smi's answer; empty without it."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    query = [tool, question, "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(
-            query, capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return list(csv.reader(answer.stdout.splitlines(), skipinitialspace=True))
