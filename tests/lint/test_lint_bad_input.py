@@ -290,3 +290,15 @@ def test_any_bytes_give_at_most_one_finding_of_the_file(tmp_path_factory, raw):
     repo = tmp_path_factory.mktemp("r")
     write(repo, "m", raw, {"1/model.py": PYTHON_MODEL})
     assert len([rule for rule, _, _ in found(repo) if rule in ("syntax", "unreadable")]) <= 1
+
+
+def test_a_key_whose_value_is_missing_is_told_by_its_own_line(tmp_path):
+    write(tmp_path, "m", 'backend: "python"\nmax_batch_size:\n\ninput [ { name: "a" } ]\n')
+    finding = only(tmp_path)
+    assert (finding.rule, finding.place.line) == ("syntax", 4)
+    assert "'max_batch_size' on line 2 has no value" in finding.found
+
+
+def test_a_value_may_stand_on_a_line_of_its_own(tmp_path):
+    write(tmp_path, "m", 'backend: "python"\ninput [ { name: "a"\ndata_type:\nTYPE_FP32\ndims: 1 } ]\n')
+    assert found(tmp_path) == []

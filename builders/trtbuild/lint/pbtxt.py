@@ -239,12 +239,21 @@ class _Parser:
                 parts.append(_ESCAPE.sub(_unescape, self._tokens[self._at][1][1:-1]))
                 self._at += 1
             return Field(name, Kind.STRING, "".join(parts), line, column)
+        if kind == "word" and self._is_next_key(offset, value_at):
+            self._at -= 1
+            line, _ = self.position(offset)
+            raise self.fail(f"{name!r} on line {line} has no value, and the next line begins with {text!r}")
         if kind in ("number", "word", "placeholder"):
             return Field(name, Kind(kind), text, line, column)
         if kind == "mark" and text in _CLOSES:
             return Field(name, Kind.MESSAGE, "", line, column, self.message(_CLOSES[text]))
         self._at -= 1
         raise self._unexpected(kind, text, f"a value for {name!r}")
+
+    def _is_next_key(self, key_at: int, word_at: int) -> bool:
+        """Whether the word just taken for a value is a key of a later line: no value has a mark behind it."""
+        after, mark, _ = self._tokens[self._at]
+        return after == "mark" and mark in ":{[<" and self.position(key_at)[0] < self.position(word_at)[0]
 
 
 def parse(text: str) -> Message:
