@@ -331,7 +331,9 @@ def test_llm_api_models_on_one_gpu_share_what_is_free(tmp_path):
 def test_vllm_instances_all_land_on_the_first_gpu(tmp_path):
     """G3."""
     text = 'backend: "vllm"\ninstance_group [ { count: 4 kind: %s } ]\n'
-    write(tmp_path, "m", text % "KIND_MODEL", {"1/model.json": '{"gpu_memory_utilization": 0.5}'})
+    write(
+        tmp_path, "m", text % "KIND_MODEL", {"1/model.json": '{"model": "m", "gpu_memory_utilization": 0.5}'}
+    )
     finding = only(tmp_path)
     assert (finding.rule, finding.place.file) == ("kv-fraction-shared", "m/1/model.json")
     assert "4 instances of one vLLM model on GPU 0 adds up to 2.00" in finding.found
@@ -341,8 +343,9 @@ def test_vllm_instances_all_land_on_the_first_gpu(tmp_path):
 
 def test_vllm_shares_are_of_the_whole_card(tmp_path):
     """B14."""
+    args = '{"model": "m", "gpu_memory_utilization": 0.6}'
     for name in ("a", "b"):
-        write(tmp_path, name, 'backend: "vllm"\n', {"1/model.json": '{"gpu_memory_utilization": 0.6}'})
+        write(tmp_path, name, 'backend: "vllm"\n', {"1/model.json": args})
     finding = only(tmp_path)
     assert (finding.rule, finding.place.file) == ("kv-fraction-shared", "b/1/model.json")
     assert "1.20" in finding.found

@@ -177,6 +177,20 @@ class ModelFolder:
         """Of these, those that Triton takes: whole numbers without a leading zero."""
         return tuple(name for name in self.versions if _VERSION.fullmatch(name))
 
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Of these, those that version_policy loads; without one, the highest."""
+        numbers = sorted(self.numbered, key=int, reverse=True)
+        policy = self.config.get("version_policy") if self.config else None
+        chosen = policy.message if policy is not None and policy.message is not None else Message()
+        if chosen.get("all") is not None:
+            return tuple(numbers)
+        specific = chosen.get("specific")
+        if specific is not None and specific.message is not None:
+            wanted = {item.text for item in specific.message.all("versions")}
+            return tuple(number for number in numbers if number in wanted)
+        return tuple(numbers[: max(self.number("version_policy.latest.num_versions", 1), 1)])
+
     def files(self, pattern: str) -> Iterator[Path]:
         """Files below the folder that match, links that lead out or round in circles left out."""
         yield from (found for found in sorted(self.path.glob(pattern)) if os.path.isfile(found))  # noqa: PTH113

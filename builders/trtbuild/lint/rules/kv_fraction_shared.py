@@ -8,16 +8,15 @@ instead, so the shares of several must stay below 1 together.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from trtbuild.lint.findings import Found, Place
 from trtbuild.lint.llmapi import read_settings
 from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.roles import is_cpp_engine, is_llmapi, used_gpus
+from trtbuild.lint.vllm import EngineArgs, gpus, read_engine_args
 
 SEVERITY = "warning"
 
@@ -87,12 +86,12 @@ def _llmapi_pool(model: ModelFolder) -> _Pool | None:
 
 
 def _vllm(repository: LintRepository) -> Iterator[Found]:
-    """vLLM's shares of one card: KIND_MODEL puts every instance on the first (server issue 6855)."""
+    """vLLM's shares of one card."""
     by_gpu: dict[str, list[tuple[str, float]]] = {}
     for model in repository.readable:
-        for path in model.files("[1-9]*/model.json") if model.backend == "vllm" else ():
-            for gpu in _vllm_gpus(model):
-                by_gpu.setdefault(gpu, []).append((repository.relative(path), _share(path)))
+        for args in read_engine_args(model) if model.backend == "vllm" else ():
+            for gpu in gpus(model, args):
+                by_gpu.setdefault(gpu, []).append((args.file, _share(args)))
     for gpu, shares in sorted(by_gpu.items()):
         total = sum(share for _, share in shares)
         if len(shares) > 1 and total > 1:
@@ -110,24 +109,7 @@ def _vllm(repository: LintRepository) -> Iterator[Found]:
             )
 
 
-def _vllm_gpus(model: ModelFolder) -> list[str]:
-    """The GPU of each instance, "0" where nothing names one."""
-    found = []
-    for group in model.all("instance_group"):
-        fields = group.message
-        count = fields.get("count") if fields is not None else None
-        kind = fields.get("kind") if fields is not None else None
-        named = (
-            fields.all("gpus") if fields is not None and kind is not None and kind.text == "KIND_GPU" else []
-        )
-        for gpu in [item.text for item in named] or ["0"]:
-            found += [gpu] * min((count.number if count is not None else None) or 1, 64)
-    return found or ["0"]
-
-
-def _share(path: Path) -> float:
-    """gpu_memory_utilization; vLLM's default is 0.9. 0 where the file cannot be read."""
-    try:
-        return float(json.loads(path.read_text(encoding="utf-8")).get("gpu_memory_utilization", 0.9))
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return 0.0
+def _share(args: EngineArgs) -> float:
+    """gpu_memory_utilization; vLLM's default is 0.9. 0 where the file does not say it as a number."""
+    share = (args.values or {"gpu_memory_utilization": 0}).get("gpu_memory_utilization", 0.9)
+    return float(share) if isinstance(share, int | float) else 0.0
