@@ -550,8 +550,9 @@ def test_batch_in_dims_on_one_side_of_an_ensemble_only(tmp_path):
         'platform: "ensemble"\ninput [ { name: "I" data_type: TYPE_FP32 dims: [ 3, 1280, 1280 ] } ]\n'
         'output [ { name: "O" data_type: TYPE_FP32 dims: [ 1, 3, 1280, 1280 ] } ]\n'
         'ensemble_scheduling { step [\n'
-        '{ model_name: "pre" input_map { key: "I" value: "I" } output_map { key: "O" value: "picture" } },\n'
-        '{ model_name: "net" input_map { key: "I" value: "picture" }\n'
+        '{ model_name: "pre" model_version: -1 input_map { key: "I" value: "I" }\n'
+        'output_map { key: "O" value: "picture" } },\n'
+        '{ model_name: "net" model_version: -1 input_map { key: "I" value: "picture" }\n'
         'output_map { key: "O" value: "O" } } ] }\n',
     )  # fmt: skip
     assert found(tmp_path) == [("ensemble-edge", "all/config.pbtxt", line_of(path, 'model_name: "net"'))]
@@ -701,13 +702,14 @@ def test_launch_lines_that_leave_bls_32_threads(tmp_path):
         ),
         (
             'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
-            'model_warmup [ { name: "w" inputs {\n'
-            ' key: "B" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } } ]\n',
+            'model_warmup [ { name: "w" batch_size: 1 inputs { key: "A"\n'
+            'value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } inputs { key: "B"\n'
+            'value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } } ]\n',
             {"1/model.py": PYTHON_MODEL}, 4, "'B', which is no input",
         ),
         (
             'backend: "python"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
-            'model_warmup [ { name: "w" inputs { key: "A"\n'
+            'model_warmup [ { name: "w" batch_size: 1 inputs { key: "A"\n'
             ' value { data_type: TYPE_FP32 dims: [ 1 ] input_data_file: "a.bin" } } } ]\n',
             {"1/model.py": PYTHON_MODEL, "a.bin": "x"}, 4, "warmup/a.bin is missing",
         ),

@@ -26,7 +26,6 @@ output { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] }"""
 ENSEMBLE = """name: "e" platform: "ensemble" max_batch_size: 8
 input { name: "text" data_type: TYPE_STRING dims: [ 1 ] }
 input { name: "seed" data_type: TYPE_UINT64 dims: [ 1 ] optional: true }
-input { name: "skip" data_type: TYPE_BOOL dims: [ 1 ] optional: true }
 output { name: "answer" data_type: TYPE_STRING dims: [ -1 ] }
 ensemble_scheduling {
   step { model_name: "a" model_version: -1
@@ -79,12 +78,19 @@ BATCH, NO_BATCH = "max_batch_size: 8", "max_batch_size: 0"
         (("e", 'key: "LEN" value: "_len"', 'key: "LEN" value: "_ids"'), "a writes it, and a does, too"),
         (("e", 'key: "IDS" value: "_ids"', 'key: "IDS" value: "text"'), "and e does, too"),
         (
-            ("e", TOKENS, f'{TOKENS} input_map {{ key: "SKIP" value: "skip" }}'),
+            ("e", TOKENS, f'{TOKENS} input_map {{ key: "SKIP" value: "seed" }}'),
             "step c mixes tensors of a decoupled",
         ),
         (("e", BATCH, "max_batch_size: 9"), "max_batch_size 9 is above that of step a (8)"),
         (("c", BATCH, "max_batch_size: 4"), "max_batch_size 8 is above that of step c (4)"),
-        (("a", BATCH, NO_BATCH), "e gives shape [-1, 1] (text), a takes [1] (TEXT)"),
+        (("e", 'input_map { key: "seed" value: "seed" }', ""), "'seed': no step reads this input"),
+        (("e", 'input_map { key: "len" value: "_len" }', ""), "'_len': a writes it, and nothing reads it"),
+        (("e", 'output_map { key: "out" value: "_out" }', ""), "step b has no output_map"),
+        (("e", 'input_map { key: "TEXT" value: "text" }', ""), "step a has no input_map"),
+        (
+            ("e", 'key: "TEXT" value: "text"', 'key: "TEXT" value: "answer"'),
+            "step a waits for it in a circle",
+        ),
         (("c", OUT, f"{OUT}, -1"), "(OUT), e takes"),
     ],
 )
@@ -94,12 +100,30 @@ def test_each_mistake_is_named(change: tuple[str, str, str], message: str) -> No
 
 
 def test_batch_in_dims_against_batch_by_the_scheduler() -> None:
-    # server issue 1682: one model has max_batch_size 0 and its batch in dims, the other has it from Triton.
+    """Server issue 1682: max_batch_size 0 and the batch in dims, before a model that has it from Triton."""
     faults = check(
-        ("a", "max_batch_size: 8", "max_batch_size: 0"),
-        ("e", "max_batch_size: 8", "max_batch_size: 0"),
+        ("a", BATCH, NO_BATCH),
+        ("a", 'IDS" data_type: TYPE_INT32 dims: [', 'IDS" data_type: TYPE_INT32 dims: [ 2, 3,'),
     )
-    assert any("gives shape [-1] (IDS), b takes [-1, -1]" in fault for fault in faults)
+    assert any("gives shape [2, 3, -1] (IDS), b takes [-1, -1]" in fault for fault in faults)
+
+
+def test_triton_adds_the_batch_where_only_one_side_has_it() -> None:
+    """core (ensemble_utils.cc) takes equal dims, or equal dims with their batch: 2.51 loads both."""
+    assert check(("a", BATCH, NO_BATCH)) == []
+    assert (
+        check(
+            ("a", BATCH, NO_BATCH),
+            ("a", 'IDS" data_type: TYPE_INT32 dims: [', 'IDS" data_type: TYPE_INT32 dims: [ 4,'),
+        )
+        == []
+    )
+
+
+def test_steps_may_stand_in_any_order() -> None:
+    head, *steps = ENSEMBLE.removesuffix("\n}").split("  step {")
+    turned = "  step {".join([head, *reversed([step.rstrip() + "\n" for step in steps])]) + "}"
+    assert check(("e", ENSEMBLE, turned)) == []
 
 
 def test_a_reshape_is_between_a_model_and_its_backend_only() -> None:
@@ -109,4 +133,5 @@ def test_a_reshape_is_between_a_model_and_its_backend_only() -> None:
 
 
 def test_an_optional_input_may_stay_unmapped() -> None:
-    assert check(("e", 'input_map { key: "seed" value: "seed" }', "")) == []
+    seed = 'input { name: "seed" data_type: TYPE_UINT64 dims: [ 1 ] optional: true }\n'
+    assert check(("e", seed, ""), ("e", 'input_map { key: "seed" value: "seed" }', "")) == []

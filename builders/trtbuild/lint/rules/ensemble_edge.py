@@ -1,8 +1,9 @@
 """A tensor of an ensemble does not fit.
 
-Steps and tensors that do not exist, required inputs that nothing feeds, types, shapes (batch dimension
-included) that differ, tensors of a decoupled step mixed with others, a max_batch_size above a step's: the
-core refuses the ensemble when it loads ("inconsistent shape", "inconsistent data type").
+Steps and tensors that do not exist, inputs that nothing feeds or reads, outputs that nothing reads, types and
+shapes that differ, tensors of a decoupled step mixed with others, a max_batch_size above a step's, a step
+without model_version (which means version 0): the core refuses the ensemble when it loads ("inconsistent
+shape", "is unused in ensemble", "required version 0 is not loaded").
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def check(repository: LintRepository) -> Iterator[Found]:
             continue
         yield from _versions(repository, ensemble)
         steps = [repository.models.get(name) for name in names]
-        if all(step is not None and _is_complete(step) for step in steps) and _is_complete(ensemble):
-            yield from _edges(repository, ensemble, set(names))
+        if _is_complete(ensemble):
+            known = all(step is not None and _is_complete(step) for step in steps)
+            yield from _edges(repository, ensemble, set(names) if known else None)
 
 
 def _reached(repository: LintRepository, names: list[str]) -> set[str]:
@@ -67,14 +69,16 @@ def _versions(repository: LintRepository, ensemble: ModelFolder) -> Iterator[Fou
         model = repository.models.get(name.text) if name is not None else None
         if (
             model is not None
-            and wanted is not None
-            and wanted.text.isdecimal()
+            and (wanted is None or wanted.text.isdecimal())
             and model.numbered
-            and wanted.text not in model.numbered
+            and (wanted.text if wanted else "0") not in model.numbered
         ):
+            asks = (
+                f"asks for version {wanted.text}" if wanted else "has no model_version, which means version 0"
+            )
             yield Found(
-                ensemble.at(wanted),
-                f"step {model.name} asks for version {wanted.text}, and there is no folder of it",
+                ensemble.at(wanted or name),
+                f"step {model.name} {asks}, and there is no folder of it",
                 _WHY,
                 "write model_version: -1 for the newest",
             )
@@ -90,18 +94,21 @@ def _is_complete(model: ModelFolder) -> bool:
     )
 
 
-def _edges(repository: LintRepository, ensemble: ModelFolder, names: set[str]) -> Iterator[Found]:
+def _edges(repository: LintRepository, ensemble: ModelFolder, names: set[str] | None) -> Iterator[Found]:
+    """Faults of the ensemble beside its steps, or of its own config alone where ``names`` is None."""
     from trtbuild.lint.protobuf import model_config
-    from trtbuild.repository.edges import ensemble_faults
+    from trtbuild.repository.edges import ensemble_faults, graph_faults
 
-    configs = {name: model_config(repository.models[name]) for name in names}
-    for fault in ensemble_faults(model_config(ensemble), configs):
+    config = model_config(ensemble)
+    configs = {name: model_config(repository.models[name]) for name in names or ()}
+    for fault in graph_faults(config) if names is None else ensemble_faults(config, configs):
         named = f"tensor {fault.tensor!r}: " if fault.tensor else ""
         yield Found(
             ensemble.at(_line(ensemble, fault.tensor, fault.message)),
             f"{named}{fault.message}",
-            _WHY,
+            "Triton loads it, and the later of the two counts" if fault.loads else _WHY,
             "make both ends the same, or map another tensor",
+            severity="warning" if fault.loads else None,
         )
 
 
