@@ -77,7 +77,7 @@ max_batch_size : 0
 input [ { name: "data_0" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] reshape { shape: [ 1, 3, 224, 224 ] } } ]
 output [ { name: "fc6_1" data_type: TYPE_FP32 dims: [ 1, 1000 ,1, 1] reshape { shape: [ 1, 1000 ] }
   label_filename: "l.txt" } ]
-""", {"1/model.onnx": "x"}),
+""", {"1/model.onnx": "x", "l.txt": "cat"}),
     "yolo": ("""platform: "tensorrt_plan"
 max_batch_size: 128;
 input: [ { name: 'images', data_type: TYPE_FP16, dims: [3, -1, -1] } ]
@@ -98,7 +98,7 @@ parameters [ { key: "num_mel_bins" value { string_value: "80" } }, { key: "EXECU
 input [ { name: "WAV" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true optional: true } ]
 output [ { name: "TRANSCRIPTS" data_type: TYPE_STRING dims: [1] } ]
 instance_group [ { count: 2 kind: KIND_CPU } ]
-""", {"1/model.py": "class TritonPythonModel: ...\n"}),
+""", {"1/model.py": "class TritonPythonModel: ...\n", "env.tar.gz": ""}),
     "dali": ("""name: "dali"
 backend: "dali"
 max_batch_size: 256

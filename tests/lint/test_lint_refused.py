@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.support.lint_repo import found, write
 
+from trtbuild.lint.run import lint
+
 HEAD = 'backend: "identity"\nmax_batch_size: 8\n'
 
 
@@ -192,3 +194,276 @@ def test_gpus_are_counted_from_0(tmp_path):
         2
     ]
     assert refused(tmp_path, "instance_group [ { kind: KIND_GPU\ngpus: [ 0, 1 ] } ]\n", "gpus-ignored") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "lines"),
+    [
+        ("sequence_batching { oldest {\npreferred_batch_size: [ 4, 8 ] } }\n", "batch-size", []),
+        ("sequence_batching { oldest {\npreferred_batch_size: [ 4, 16 ] } }\n", "batch-size", [2]),
+        ("sequence_batching { oldest {\npreferred_batch_size: 0 } }\n", "batch-size", [2]),
+        ("sequence_batching { direct { minimum_slot_utilization: 0.5 } }\n", "sequence-batching", []),
+        ("sequence_batching { direct { minimum_slot_utilization: 1.5 } }\n", "sequence-batching", [1]),
+        ("sequence_batching { direct { minimum_slot_utilization: -0.5f } }\n", "sequence-batching", [1]),
+        ('instance_group [ {\nprofile: [ "0" ] } ]\n', "tensorrt-only", [2]),
+        (
+            'input [ { name: "a" data_type: TYPE_INT32 dims: 1\nis_shape_tensor: true } ]\n',
+            "tensorrt-only",
+            [2],
+        ),
+        (
+            'output [ { name: "a" data_type: TYPE_INT32 dims: 1 is_shape_tensor: false } ]\n',
+            "tensorrt-only",
+            [],
+        ),
+        (
+            'input [ { name: "a" data_type: TYPE_FP32 format: FORMAT_NCHW\ndims: [ 3, 8, 8 ] } ]\n',
+            "tensor-shape",
+            [],
+        ),
+        (
+            'input [ { name: "a" data_type: TYPE_FP32\nformat: FORMAT_NCHW dims: [ 8, 8 ] } ]\n',
+            "tensor-shape",
+            [2],
+        ),
+        ("model_metrics { metric_control [ {\n} ] }\n", "model-metrics", [1, 1]),
+        (
+            'model_metrics { metric_control { metric_identifier { family: "f" } histogram_options '
+            "{ buckets: [ 1, 2 ] } } }\n",
+            "model-metrics",
+            [],
+        ),
+    ],
+)
+def test_more_of_the_validation(tmp_path, text, rule, lines):
+    assert refused(tmp_path, text, rule) == lines
+
+
+@pytest.mark.parametrize(
+    ("profile", "lines"), [('[ "0", "12" ]', []), ('[ "fast" ]', [1]), ('[ "-1" ]', [1]), ('[ "${p}" ]', [])]
+)
+def test_profiles_are_numbers(tmp_path, profile, lines):
+    text = f"instance_group [ {{ profile: {profile} }} ]\n"
+    assert refused(tmp_path, text, "tensorrt-only", 'platform: "tensorrt_plan"\n') == lines
+
+
+STATE = (
+    'sequence_batching { state [ { input_name: "i" output_name: "o" data_type: TYPE_FP32 dims: [ 2, -1 ]\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("initial", "lines"),
+    [
+        ("", []),
+        ('name: "z" data_type: TYPE_FP32 dims: [ 2, 3 ] zero_data: true', []),
+        ('name: "z" data_type: TYPE_FP32 dims: [ 2, 3 ]\ndata_file: "six"', []),
+        ('name: "z" data_type: TYPE_FP32 dims: [ 2, 4 ]\ndata_file: "six"', [3]),  # 32 bytes of 24
+        ('name: "z" data_type: TYPE_FP32 dims: [ 2, 3 ]\ndata_file: "none"', [3]),
+        ('name: "z" data_type: TYPE_FP32 dims: [ 2, 3 ]', [2]),
+        ("data_type: TYPE_FP32 dims: [ 2, 3 ] zero_data: true", [2]),
+        ('name: "z"\ndata_type: TYPE_INT32 dims: [ 2, 3 ] zero_data: true', [3]),
+        ('name: "z" data_type: TYPE_FP32\ndims: [ 3, 3 ] zero_data: true', [3]),
+        ('name: "z" data_type: TYPE_FP32\ndims: [ 2 ] zero_data: true', [3]),
+        ('name: "z" data_type: TYPE_FP32\ndims: [ 2, -1 ] zero_data: true', [3]),
+        ('name: "z" data_type: TYPE_FP32 dims: [ 2, ${n} ] zero_data: true', []),
+    ],
+)
+def test_what_a_state_begins_with(tmp_path, initial, lines):
+    (tmp_path / "m" / "initial_state").mkdir(parents=True)
+    (tmp_path / "m" / "initial_state" / "six").write_bytes(bytes(24))  # 2 x 3 floats
+    value = f"initial_state {{ {initial} }}" if initial else ""
+    assert refused(tmp_path, f"{STATE}{value} }} ] }}\n", "sequence-batching") == lines
+
+
+def test_a_state_begins_with_one_value(tmp_path):
+    one = 'initial_state { name: "z" data_type: TYPE_FP32 dims: [ 2, 3 ] zero_data: true }\n'
+    assert refused(tmp_path, f"{STATE}{one}{one} }} ] }}\n", "sequence-batching") == [3]
+
+
+@pytest.mark.parametrize(
+    ("versions", "severity"), [("[ 1 ]", None), ("[ 1, 3 ]", "warning"), ("[ 3 ]", "error")]
+)
+def test_versions_that_are_not_there(tmp_path, versions, severity):
+    """core (model_lifecycle.cc) loads those of `specific` that are there; without any, none."""
+    write(tmp_path, "m", HEAD + f"version_policy {{ specific {{ versions: {versions} }} }}\n")
+    assert [(item.rule, item.severity) for item in lint(tmp_path)] == (
+        [("no-version", severity)] if severity else []
+    )
+
+
+WARM = (
+    'input [ { name: "a" data_type: TYPE_FP32 dims: [ 4, -1 ] },\n'
+    '{ name: "b" data_type: TYPE_STRING dims: 1 optional: true } ]\n'
+    'sequence_batching { control_input { name: "S" control { fp32_false_true: [ 0, 1 ] } } }\n'
+    'model_warmup { name: "w" batch_size: %s %s }\n'
+)
+
+
+def sample(name: str, value: str) -> str:
+    return f'\ninputs {{ key: "{name}" value {{ {value} }} }}'
+
+
+GOOD = sample("a", "data_type: TYPE_FP32 dims: [ 4, 2 ] zero_data: true")
+
+
+@pytest.mark.parametrize(
+    ("size", "given", "lines"),
+    [
+        (1, GOOD, []),
+        (1, GOOD + sample("S", "data_type: TYPE_FP32 dims: 1 zero_data: true"), []),  # Triton's own tensor
+        (0, "", []),  # left out
+        (1, "", [4]),
+        (1, sample("b", "data_type: TYPE_STRING dims: 1 zero_data: true"), [4]),
+        (1, GOOD + sample("c", "data_type: TYPE_FP32 dims: 1 zero_data: true"), [6]),
+        (1, sample("a", "data_type: TYPE_INT32 dims: [ 4, 2 ] zero_data: true"), [5]),
+        (1, sample("a", "dims: [ 4, 2 ] zero_data: true"), [5]),
+        (1, sample("a", "data_type: TYPE_FP32 dims: [ 3, 2 ] zero_data: true"), [5]),
+        (1, sample("a", "data_type: TYPE_FP32 dims: [ 1, 4, 2 ] zero_data: true"), [5]),
+        (1, sample("a", "data_type: TYPE_FP32 dims: [ 4, -1 ] zero_data: true"), [5]),
+        (1, sample("a", "data_type: TYPE_FP32 dims: [ 4, 2 ]"), [5]),
+        (1, sample("a", 'data_type: TYPE_FP32 dims: [ 4, 2 ] input_data_file: "32"'), []),
+        (1, sample("a", 'data_type: TYPE_FP32 dims: [ 4, 3 ] input_data_file: "32"'), [5]),  # 48 bytes
+        (1, GOOD + sample("b", 'data_type: TYPE_STRING dims: 1 input_data_file: "text"'), []),
+        (1, GOOD + sample("b", 'data_type: TYPE_STRING dims: 1 input_data_file: "32"'), []),  # empty texts
+        (1, GOOD + sample("b", 'data_type: TYPE_STRING dims: 1 input_data_file: "plain"'), [6]),
+    ],
+)
+def test_samples_of_a_warm_up(tmp_path, size, given, lines):
+    """As tritonserver 2.51 answers to such samples; the plain text ended it."""
+    folder = tmp_path / "m" / "warmup"
+    folder.mkdir(parents=True)
+    for name, data in {"32": bytes(32), "text": b"\5\0\0\0hello", "plain": b"hello"}.items():
+        (folder / name).write_bytes(data)
+    assert refused(tmp_path, WARM % (size, given), "warmup") == lines
+
+
+TENSOR = "input [ {{\n{} }} ]\n"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "backend", "lines"),
+    [
+        ('name: "a" data_type: TYPE_FP32 dims: 1', "tensorrtllm", []),
+        ('name: "a" data_type: TYPE_FP32', "tensorrtllm", [2]),
+        ('name: "a" dims: 1', "tensorrtllm", [2]),
+        ('name: "a" dims: 1 data_type: TYPE_INVALID', "tensorrtllm", [2]),
+        ('name: "a"', "onnxruntime", []),
+        ("data_type: TYPE_FP32 dims: 1", "onnxruntime", [1]),
+    ],
+)
+def test_what_a_tensor_needs(tmp_path, tensor, backend, lines):
+    assert refused(tmp_path, TENSOR.format(tensor), "tensor-declaration", f'backend: "{backend}"\n') == lines
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("", [2]),
+        ("    @staticmethod\n    def auto_complete_config(c):\n        return c\n", []),  # it may add them
+    ],
+)
+def test_a_python_model_may_complete_its_tensors(tmp_path, body, lines):
+    code = "class TritonPythonModel:\n    def execute(self, requests): ...\n" + body
+    write(tmp_path, "m", 'input [ {\nname: "a" } ]\nbackend: "python"\n', {"1/model.py": code})
+    assert [line for rule, _, line in found(tmp_path) if rule == "tensor-declaration"] == lines
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        ("def initialize(self, args): ...", 0),
+        ("def initialize(self, *more): ...", 0),
+        ("def initialize(self, args, verbose=False): ...", 0),
+        ("def initialize(self): ...", 2),
+        ("def initialize(self, args, verbose): ...", 2),
+        ("def auto_complete_config(config): return config", 0),
+        ("def auto_complete_config(self, config): return config", 2),
+        ("@staticmethod\n    def auto_complete_config(): return {}", 3),
+        ("@classmethod\n    def auto_complete_config(cls, config): ...", 0),
+        ("@staticmethod\n    def auto_complete_config(config): config.set_max_batch_size(4)", 3),
+    ],
+)
+def test_methods_that_the_python_backend_cannot_call(tmp_path, method, line):
+    write(tmp_path, "m", 'backend: "python"\n', {"1/model.py": f"class TritonPythonModel:\n    {method}\n"})
+    assert found(tmp_path) == ([("python-model", "m/1/model.py", line)] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("dims", "lines"), [("[ 1 ]", []), ("[ 1, 2 ]", []), ("[ 1, ]", [1]), ("[ 1 2 ]", [1]), ("[ , 1 ]", [1])]
+)
+def test_commas_in_a_list(tmp_path, dims, lines):
+    text = f'input [ {{ name: "a" data_type: TYPE_FP32 dims: {dims} }} ]\n'
+    assert refused(tmp_path, text, "syntax") == lines
+    assert refused(tmp_path, text.replace(" } ]", " }, ]"), "syntax") == [1]
+
+
+@pytest.mark.parametrize(
+    ("version", "lines"), [("model_version: -1", []), ("model_version: 1", []), ("", [4])]
+)
+def test_a_step_without_a_version_asks_for_0(tmp_path, version, lines):
+    write(tmp_path, "x", TENSORS, {})
+    text = (
+        'input [ { name: "i" data_type: TYPE_FP32 dims: 1 } ]\n'
+        'output [ { name: "o" data_type: TYPE_FP32 dims: 1 } ]\n'
+        "ensemble_scheduling { step [ {\n"
+        f'model_name: "x" {version}\n'
+        'input_map { key: "I" value: "i" } output_map { key: "O" value: "o" } } ] }\n'
+    )
+    assert refused(tmp_path, text, "ensemble-edge", 'platform: "ensemble" max_batch_size: 8\n') == lines
+
+
+def test_the_graph_of_an_ensemble_is_told_where_steps_are_unknown(tmp_path):
+    write(tmp_path, "x", 'backend: "onnxruntime"\n')  # its tensors are in its file
+    text = (
+        'input [ { name: "i" data_type: TYPE_FP32 dims: 1 },\n'
+        '{ name: "unused" data_type: TYPE_FP32 dims: 1 } ]\n'
+        'output [ { name: "o" data_type: TYPE_FP32 dims: 1 } ]\n'
+        'ensemble_scheduling { step [ { model_name: "x" model_version: -1\n'
+        'input_map { key: "I" value: "i" } output_map { key: "O" value: "o" }\n'
+        'output_map { key: "P" value: "unread" } } ] }\n'
+    )
+    assert refused(tmp_path, text, "ensemble-edge", 'platform: "ensemble"\n') == [2, 6]
+
+
+def test_labels_lie_in_the_model_folder(tmp_path):
+    text = 'output [ { name: "o"\nlabel_filename: "labels.txt" } ]\n'
+    assert refused(tmp_path, text, "model-file") == [2]
+    (tmp_path / "m" / "labels.txt").write_text("cat\n")
+    assert refused(tmp_path, text, "model-file") == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "lines"),
+    [
+        ("latest { num_versions: 1 }", []),
+        ("latest { num_versions: ${n} }", []),
+        ("", []),
+        ("all { }", []),
+        ("latest { }", [1]),
+        ("latest { num_versions: 0 }", [1]),
+        ("specific { }", [1]),
+    ],
+)
+def test_a_policy_that_loads_nothing(tmp_path, policy, lines):
+    assert refused(tmp_path, f"version_policy {{ {policy} }}\n", "no-version") == lines
+
+
+def test_an_ensemble_has_no_optimization(tmp_path):
+    text = f"{STEPS}optimization {{ eager_batching: true }}\n"
+    assert refused(tmp_path, text, "platform-name", 'platform: "ensemble"\n') == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"), [("priority: PRIORITY_MAX,", []), ("priority: PRIORITY_MAX;,", [1]), (",", [1])]
+)
+def test_one_separator_behind_a_field(tmp_path, text, lines):
+    assert refused(tmp_path, f"optimization {{ {text} }};\n", "syntax") == lines
+
+
+def test_an_environment_in_the_model_folder(tmp_path):
+    value = '"$$TRITON_MODEL_DIRECTORY/env.tar.gz"'
+    text = f'parameters {{ key: "EXECUTION_ENV_PATH"\nvalue {{ string_value: {value} }} }}\n'
+    assert refused(tmp_path, text, "model-file", 'backend: "python"\n') == [2]
+    (tmp_path / "m" / "env.tar.gz").write_bytes(b"")
+    assert refused(tmp_path, text, "model-file", 'backend: "python"\n') == []

@@ -179,7 +179,7 @@ class ModelFolder:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """Of these, those that version_policy loads; without one, the highest."""
+        """Of these, those that version_policy loads; without one, the highest; `latest {}` is none."""
         numbers = sorted(self.numbered, key=int, reverse=True)
         policy = self.config.get("version_policy") if self.config else None
         chosen = policy.message if policy is not None and policy.message is not None else Message()
@@ -189,7 +189,8 @@ class ModelFolder:
         if specific is not None and specific.message is not None:
             wanted = {item.text for item in specific.message.all("versions")}
             return tuple(number for number in numbers if number in wanted)
-        return tuple(numbers[: max(self.number("version_policy.latest.num_versions", 1), 1)])
+        count = self.number("version_policy.latest.num_versions") if chosen.get("latest") is not None else 1
+        return tuple(numbers[: max(count, 0)])
 
     def files(self, pattern: str) -> Iterator[Path]:
         """Files below the folder that match, links that lead out or round in circles left out."""

@@ -177,13 +177,13 @@ class _Parser:
             if text == close and kind == "mark":
                 self._at += 1
                 return result
-            if text in ",;" and kind == "mark":
-                self._at += 1
-                continue
             name = self._name(kind, text)
             self._path.append(name)
             self._values(result, name, offset)
             self._path.pop()
+            kind, text, _ = self._tokens[self._at]
+            if text in ",;" and kind == "mark":  # one, or none
+                self._at += 1
 
     def _name(self, kind: str, text: str) -> str:
         if kind == "word" and text[0] != "-":
@@ -219,15 +219,19 @@ class _Parser:
             into.fields.append(self._value(name, offset))
             return
         self._at += 1
-        while True:
-            kind, text, at = self._tokens[self._at]
-            if kind == "mark" and text == "]":
-                self._at += 1
-                return
-            if kind == "mark" and text == ",":
-                self._at += 1
-                continue
+        kind, text, at = self._tokens[self._at]
+        while not (text == "]" and kind == "mark"):
             into.fields.append(self._value(name, at))
+            kind, text, _ = self._tokens[self._at]
+            if kind == "mark" and text == ",":
+                comma = self._tokens[self._at][2]
+                self._at += 1
+                kind, text, at = self._tokens[self._at]
+                if kind == "mark" and text == "]":
+                    raise self.fail("a comma before the ']': a list's last value has none behind it", comma)
+            elif not (kind == "mark" and text == "]"):
+                raise self._unexpected(kind, text, f"',' or ']' after a value of {name!r}")
+        self._at += 1
 
     def _value(self, name: str, offset: int) -> Field:
         kind, text, value_at = self._tokens[self._at]

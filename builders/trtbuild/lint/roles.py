@@ -64,3 +64,14 @@ def used_gpus(model: ModelFolder) -> list[str]:
         return ["0"] * model.instances
     groups = ids.value.split(";")
     return [gpu.strip() for index in range(model.instances) for gpu in groups[index % len(groups)].split(",")]
+
+
+def is_as_written(model: ModelFolder) -> bool:
+    """Whether nothing completes the config: ensembles, the C++ engine, Python models that do not do it."""
+    if model.backend != "python":
+        return model.is_ensemble or model.backend == "tensorrtllm"
+    try:
+        texts = [(model.path / version / "model.py").read_bytes() for version in model.loaded]
+    except OSError:
+        return False
+    return bool(texts) and not any(b"auto_complete_config" in text or b"import *" in text for text in texts)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found
 from trtbuild.lint.model import ModelFolder
+from trtbuild.lint.pbtxt import Field, Message
 from trtbuild.lint.repository import LintRepository
 
 SEVERITY = "error"
@@ -33,10 +34,14 @@ def check(repository: LintRepository) -> Iterator[Found]:
 
 
 def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
-    batching = model.config.get("dynamic_batching") if model.config else None
-    if batching is None or batching.message is None:
-        return
-    for preferred in batching.message.all("preferred_batch_size"):
+    for path in ("sequence_batching.oldest", "dynamic_batching"):
+        batching = model.config.get(path) if model.config else None
+        if batching is not None and batching.message is not None:
+            yield from _batcher(model, largest, batching, batching.message)
+
+
+def _batcher(model: ModelFolder, largest: int, batching: Field, message: Message) -> Iterator[Found]:
+    for preferred in message.all("preferred_batch_size"):
         if preferred.number is not None and not 0 < preferred.number <= max(largest, 0):
             yield Found(
                 model.at(preferred),
@@ -44,10 +49,15 @@ def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
                 "Triton refuses preferred sizes outside 1 to max_batch_size, and the model does not load",
                 f"keep it within 1 to {largest}"
                 if largest
-                else "set max_batch_size, or remove dynamic_batching",
+                else f"set max_batch_size, or remove {batching.name}",
             )
             return
-    if largest == 0 and batching.message.fields and model.backend != "tensorrtllm":
+    if (
+        largest == 0
+        and batching.name == "dynamic_batching"
+        and message.fields
+        and model.backend != "tensorrtllm"
+    ):
         yield Found(
             model.at(batching),
             "dynamic_batching with max_batch_size 0",

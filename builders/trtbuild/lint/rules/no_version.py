@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from trtbuild.lint.findings import Found, Place
 from trtbuild.lint.model import lost_links
+from trtbuild.lint.pbtxt import Field, Kind
 from trtbuild.lint.repository import LintRepository
 from trtbuild.lint.rules.version_name import looks_like_a_version
 
@@ -40,6 +41,14 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 _remedy(model.name, others),
             )
             continue
+        policy = model.config.get("version_policy") if model.config else None
+        if not model.loaded and not _named(policy) and not _is_unfilled(policy):
+            yield Found(
+                model.at(policy),
+                "version_policy loads no version",
+                "latest without num_versions and specific without versions are none: the model does not load",
+                "write latest { num_versions: 1 }, or leave version_policy out",
+            )
         for wanted in model.config.all("version_policy") if model.config else []:
             for name in wanted.message.all("specific") if wanted.message else []:
                 for item in name.message.all("versions") if name.message else []:
@@ -47,9 +56,23 @@ def check(repository: LintRepository) -> Iterator[Found]:
                         yield Found(
                             model.at(item),
                             f"version_policy asks for version {item.text}; there is {', '.join(numbers)}",
-                            "the version cannot be loaded",
+                            "Triton loads the others, and says so in a log line only"
+                            if model.loaded
+                            else "no version is left to load, and the model does not load",
                             "name versions that are there",
+                            severity="warning" if model.loaded else None,
                         )
+
+
+def _named(policy: Field | None) -> bool:
+    """Whether versions are named, each of which is looked at by itself."""
+    specific = policy.message.get("specific") if policy is not None and policy.message else None
+    return specific is not None and specific.message is not None and bool(specific.message.all("versions"))
+
+
+def _is_unfilled(policy: Field | None) -> bool:
+    fields = policy.message.walk() if policy is not None and policy.message else ()
+    return any(item.kind is Kind.PLACEHOLDER for _, item in fields)
 
 
 def _remedy(model: str, others: list[str]) -> str:

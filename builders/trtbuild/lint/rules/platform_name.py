@@ -42,6 +42,13 @@ def _ensemble(model: ModelFolder, platform: Field | None, backend: Field | None)
             f"its steps have backends, it has none: {_WHY}",
             "remove backend",
         )
+    elif is_ensemble and model.config is not None and model.config.get("optimization") is not None:
+        yield Found(
+            model.at(model.config.get("optimization")),
+            "an ensemble has optimization",
+            f"its steps are optimised, it runs nothing itself: {_WHY}",
+            "set it in the models of the steps",
+        )
     elif is_ensemble and scheduling is None:
         yield Found(
             model.at(platform),

@@ -1,7 +1,8 @@
 """A `model.py` that the Python backend cannot load.
 
-The backend imports the file and takes the class `TritonPythonModel` from it; text that is no Python, and a
-file without that class, end the load. Only the text is read here: nothing of it is run.
+The backend imports the file and takes the class `TritonPythonModel` from it; text that is no Python, a file
+without that class, and a method that cannot be called as the backend does end the load. Only the text is read
+here: nothing of it is run.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ def _file(path: Path, name: str) -> Iterator[Found]:
         return
     except (OSError, RecursionError, MemoryError):
         return
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == _CLASS:
+            yield from _methods(node, name)
     if not _gives_the_class(tree):
         yield Found(
             Place(name),
@@ -57,6 +61,45 @@ def _file(path: Path, name: str) -> Iterator[Found]:
             "the Python backend looks for the class of this name, and the model does not load",
             f"call the model's class {_CLASS}",
         )
+
+
+def _methods(node: ast.ClassDef, name: str) -> Iterator[Found]:
+    """Methods that the backend cannot call: it hands one value to each, and the class makes no instance first
+    for auto_complete_config."""
+    for method in node.body:
+        if not isinstance(method, ast.FunctionDef) or method.name not in (
+            "initialize",
+            "auto_complete_config",
+        ):
+            continue
+        is_static = any(
+            isinstance(item, ast.Name) and item.id == "staticmethod" for item in method.decorator_list
+        )
+        if len(method.decorator_list) > is_static:
+            continue  # a decorator may do anything
+        if method.name == "auto_complete_config" and not any(
+            isinstance(item, ast.Return | ast.Raise) for item in ast.walk(method)
+        ):
+            yield Found(
+                Place(name, method.lineno),
+                "auto_complete_config returns nothing",
+                "the backend wants the config back, and the model does not load",
+                "end it with return, and the config that it was given",
+            )
+            continue
+        arguments = method.args.posonlyargs + method.args.args
+        needed = len(arguments) - len(method.args.defaults)
+        takes_more = method.args.vararg is not None
+        handed = 2 if method.name == "initialize" and not is_static else 1
+        if needed > handed or (len(arguments) < handed and not takes_more):
+            yield Found(
+                Place(name, method.lineno),
+                f"{method.name} takes {', '.join(item.arg for item in arguments) or 'nothing'}",
+                "the backend cannot call it so, and the model does not load",
+                "write @staticmethod and def auto_complete_config(config)"
+                if handed == 1
+                else "write def initialize(self, args)",
+            )
 
 
 def _gives_the_class(tree: ast.Module) -> bool:

@@ -1,8 +1,8 @@
 """Dimensions that no tensor has.
 
 A dimension is -1 (free) or at least 1. A reshape keeps the number of elements, and between free dimensions,
-too; an empty one makes a scalar of one element, which needs a batch around it (core, model_config_utils.cc,
-`ValidateIOShape`).
+too; an empty one makes a scalar of one element, which needs a batch around it. `format` of a picture takes
+three dims (core, model_config_utils.cc, `ValidateIOShape`, `ValidateModelInput`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from trtbuild.lint.findings import Found
 from trtbuild.lint.model import ModelFolder
 from trtbuild.lint.pbtxt import Field, Message
 from trtbuild.lint.repository import LintRepository
+from trtbuild.lint.roles import is_as_written
 
 SEVERITY = "error"
-# Nothing completes these; a max_batch_size that is left out is 0.
-_AS_WRITTEN = ("ensemble", "tensorrtllm")
 
 
 def check(repository: LintRepository) -> Iterator[Found]:
@@ -45,6 +44,14 @@ def _tensor(model: ModelFolder, tensor: Message, scalars: list[tuple[str, Field]
                     "write -1 where the size varies",
                 )
                 return
+    layout = tensor.get("format")
+    if layout is not None and layout.text in ("FORMAT_NHWC", "FORMAT_NCHW") and len(dims) not in (0, 3):
+        yield Found(
+            model.at(layout),
+            f"{label} has {layout.text} and {len(dims)} dimension{'s' if len(dims) > 1 else ''}",
+            "a picture has three, the batch not counted, and Triton refuses the model",
+            "write three dims, or leave format out",
+        )
     outer = [item.number for item in dims if item.number is not None]
     inner = [item.number for item in shape if item.number is not None]
     if reshape is None or not dims or len(outer) < len(dims) or len(inner) < len(shape):
@@ -90,7 +97,7 @@ def _shown(dims: list[int]) -> str:
 
 def _takes_no_batches(model: ModelFolder) -> bool:
     size = model.config.get("max_batch_size") if model.config else None
-    return model.backend in _AS_WRITTEN if size is None else size.number == 0
+    return is_as_written(model) if size is None else size.number == 0
 
 
 def _scalars(model: ModelFolder, scalars: list[tuple[str, Field]]) -> Found:
