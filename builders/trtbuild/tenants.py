@@ -15,6 +15,7 @@ from trtbuild.prepare import Prepared, host_memory_bytes, prepare
 from trtbuild.published import catalogued
 from trtbuild.repository.compose import plan_container
 from trtbuild.repository.manifest import MANIFEST, Manifest, read_manifest
+from trtbuild.repository.transaction import finish_interrupted
 from trtbuild.repository.update import WriteReport
 from trtbuild.repository.writer import remove_model
 from trtbuild.spec import DeploymentSpec
@@ -31,12 +32,14 @@ class Repository:
 
     @classmethod
     def open(cls, path: Path) -> Repository:
-        """Reads the manifest.
+        """Reads the manifest, after finishing a change that a killed writer left half applied.
 
         Raises:
-            RepositoryError: no such folder, not written by trtbuild, or a manifest that cannot be read.
+            RepositoryError: no such folder, not written by trtbuild, a manifest that cannot be read, or
+                another process that is writing to it.
         """
         path = path.expanduser().resolve()
+        finish_interrupted(path)
         manifest = read_manifest(path) if path.is_dir() else None
         if manifest is None:
             what = f"it has no {MANIFEST}" if path.is_dir() else "no such folder"

@@ -127,7 +127,7 @@ def test_the_command_finds_where_a_server_of_three_places_breaks(tmp_path, capsy
         assert "safe:" in shown.out
         code = run(("sweep", "--budget", "0.001", "--to", "4", *args, *fixed))
         assert code == 1
-        assert "no level meets TTFT P50 ≤ 1 ms: 1 users comes nearest" in capsys.readouterr().err
+        assert "no level meets TTFT P50 ≤ 1 ms: 1 user comes nearest" in capsys.readouterr().err
 
 
 def test_a_level_with_too_few_requests_says_how_long_its_runs_must_be(tmp_path, capsys):
@@ -136,7 +136,7 @@ def test_a_level_with_too_few_requests_says_how_long_its_runs_must_be(tmp_path, 
         fixed = ("sweep", *words, "--budget", "5", "--repeats", "1", "--runs", str(tmp_path / "runs.sqlite"))
         assert run((*fixed, "--duration", "0.3")) == 1
         said = capsys.readouterr().err
-        assert "1 users: P95 needs 72 requests, there are" in said
+        assert "1 user: P95 needs 72 requests, there are" in said
         seconds = re.search(r"--duration (\d+)", said)
         assert seconds is not None
         assert 2 <= int(seconds[1]) <= 6  # 72 requests of 0.2 s, in runs of 1, 2 and 4 times that
@@ -151,7 +151,7 @@ def test_a_budget_that_every_request_breaks_needs_no_percentile(tmp_path, capsys
     said = capsys.readouterr()
     assert "breaks, unsure" not in said.out
     assert re.search(
-        r"no level meets TTFT P95 ≤ 10 ms: 1 users comes nearest with (\d+) of \1 requests", said.err
+        r"no level meets TTFT P95 ≤ 10 ms: 1 user comes nearest with (\d+) of \1 requests", said.err
     )
     assert len(Store(tmp_path / "runs.sqlite").runs()) == 2  # none was repeated for more requests
 

@@ -307,7 +307,7 @@ def test_a_detached_server(repository: Path) -> None:
         assert status.models == {"tiny": True}
         assert asyncio.run(tokens(f"127.0.0.1:{record.grpc_port}", 3)) == 3
         assert registry.log_path(repository).read_text()
-        with pytest.raises(ServeError, match=f"served already on 127.0.0.1:{record.grpc_port}"):
+        with pytest.raises(ServeError, match=f"served already by .* 127.0.0.1:{record.grpc_port}"):
             registry.start_detached(repository)
     finally:
         registry.stop(repository)

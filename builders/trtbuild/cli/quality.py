@@ -21,7 +21,7 @@ FAILED = 1
     "--prompts",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     required=True,
-    help="Your requests: JSONL.",
+    help="Your requests, JSONL: a line each with `prompt` or `messages`.",
 )
 @click.option("--model", metavar="NAME", help="On both; default: the only one there is.")
 @click.option("--candidate-model", metavar="NAME", help="On the candidate, where it has another name.")

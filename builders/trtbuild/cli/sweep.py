@@ -27,7 +27,7 @@ from trtbuild.cli.options import ABOVE_ZERO, Number
 from trtbuild.errors import MeasureError
 
 if TYPE_CHECKING:
-    from trtbuild.measure.sweep import Budget, Level, SweepResult
+    from trtbuild.measure.sweep import Budget, By, Level, SweepResult
 
 METRICS = {"ttft": "ttft_s", "tpot": "tpot_s", "latency": "latency_s"}
 
@@ -98,7 +98,7 @@ def sweep_command(
             "users are whole: --from 1 --to 64; parts of a request a second are --by rate."
         )
     server, store = chosen_server(repo, url, metrics), open_store(runs_file)
-    from trtbuild.measure.sweep import sweep
+    from trtbuild.measure.sweep import in_words, sweep
 
     budget = make_budget(budget_s, metric, percentile)
     chosen = the_model(server, model, text_or_vision(traffic))
@@ -119,7 +119,7 @@ def sweep_command(
         _show(found)
     if found.safe is None:
         raise MeasureError(
-            f"no level meets {found.budget}: {found.nearest.load:g} {by} comes nearest with "
+            f"no level meets {found.budget}: {in_words(found.nearest, found.by)} comes nearest with "
             f"{_figure(found.nearest)}",
             "a larger budget, shorter prompts or answers, or `trtbuild tune` for another configuration",
         )
@@ -133,13 +133,17 @@ def _figure(level: Level) -> str:
     return f"{bounded(figure.as_json())} ms ({interval(figure.low, figure.high)})"
 
 
-def _sentence(level: Level, by: str) -> str:
+def _sentence(level: Level, by: By) -> str:
+    from trtbuild.measure.sweep import in_words
+
     verdict = "meets it" if level.meets else "breaks it"
     sure = "" if level.sure else ", not surely"
-    return f"{level.load:g} {by}: {_figure(level)}, {verdict}{sure}"
+    return f"{in_words(level, by)}: {_figure(level)}, {verdict}{sure}"
 
 
 def _show(found: SweepResult) -> None:
+    from trtbuild.measure.sweep import in_words
+
     rows = [
         (
             f"{level.load:g}", len(level.records), bounded(level.figure.as_json()),
@@ -160,10 +164,10 @@ def _show(found: SweepResult) -> None:
     if found.safe is not None:
         how = "surely" if found.safe.sure else "probably: the interval reaches over the limit"
         top = " (the highest that was tried)" if found.safe.load == found.levels[-1].load else ""
-        knee = f"{found.knee.load:g} {found.by}"
+        knee = in_words(found.knee, found.by)
         if found.knee.load == found.levels[-1].load:
             knee = f"not reached by {knee}"
-        click.echo(f"safe: {found.safe.load:g} {found.by}{top}, {how}; knee: {knee}")
+        click.echo(f"safe: {in_words(found.safe, found.by)}{top}, {how}; knee: {knee}")
     click.echo(
         f"page: trtbuild report {found.levels[-1].records[-1].run_id} --budget {found.budget.limit_s:g}"
     )

@@ -230,6 +230,13 @@ def knee(levels: Sequence[Level]) -> Level:
     return max(levels, key=lambda level: level.rate("tokens_out_per_s") / level.latency_s)
 
 
+def in_words(level: Level, by: By) -> str:
+    """A level as a message names it: ``1 user``, ``8 users``, ``0.5 requests/s``."""
+    if by == "rate":
+        return f"{level.load:g} requests/s"
+    return f"{level.load:g} user{'' if level.load == 1 else 's'}"
+
+
 def at_level(load: LoadSpec, value: float, by: By) -> LoadSpec:
     """The load with so many users or requests a second on its first flow; others stay."""
     shape = Closed(users=int(value)) if by == "users" else Poisson(rate_per_s=value)
@@ -239,7 +246,7 @@ def at_level(load: LoadSpec, value: float, by: By) -> LoadSpec:
 
 def _stopped(level: Level, by: By, why: str, series: str, run_id: str) -> MeasureError:
     return MeasureError(
-        f"the server stopped answering at {level.load:g} {by}: {why}",
+        f"the server stopped answering at {in_words(level, by)}: {why}",
         f"what was measured is kept as series {series}: trtbuild report {run_id}",
     )
 
@@ -255,7 +262,7 @@ def _too_short(level: Level, by: By, duration_s: float) -> MeasureError:
         else "N"
     )
     return MeasureError(
-        f"{level.load:g} {by}: {level.figure.why}, in {len(LONGER)} runs, the longest of "
+        f"{in_words(level, by)}: {level.figure.why}, in {len(LONGER)} runs, the longest of "
         f"{LONGER[-1] * duration_s:g} s",
         f"--duration {long}",
         "a lower --percentile, shorter answers, or --from a higher level",

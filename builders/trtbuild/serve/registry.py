@@ -20,7 +20,7 @@ from trtbuild.serve.lock import Lock
 from trtbuild.serve.ports import Ports
 from trtbuild.serve.process import is_alive, started_s
 from trtbuild.serve.readiness import is_model_ready, is_unknown
-from trtbuild.serve.server import DRAIN_S, GRACE_S, require_models
+from trtbuild.serve.server import DRAIN_S, GRACE_S, require_models, served_already
 from trtbuild.serve.state import ServerRecord, StateFolder
 from trtbuild.serve.wheel import find_wheel
 
@@ -181,12 +181,7 @@ def start_detached(
         find_wheel()
     state = StateFolder.of(repository)
     if Lock(state.lock).held_elsewhere():
-        record = state.read()
-        where = f" on 127.0.0.1:{record.grpc_port}" if record else ""
-        raise ServeError(
-            f"{repository} is served already{where}.",
-            f"use it, or end it first: trtbuild stop {in_shell(repository)}",
-        )
+        raise served_already(repository, state.read())
     state.path.mkdir(parents=True, exist_ok=True)
     wanted = ports or Ports()
     options = [f"--{name}={port}" for name, port in vars(wanted).items() if port is not None]

@@ -221,7 +221,7 @@ def claim(repository: Path) -> Claim:
     state = StateFolder.of(repository)
     lock = Lock(state.lock)
     if not lock.take(str(repository.resolve())):
-        raise _served_already(repository, state.read())
+        raise served_already(repository, state.read())
     try:
         leftovers.clean(state)
         leftovers.clean_all()
@@ -321,7 +321,8 @@ def require_models(repository: Path) -> None:
         )
 
 
-def _served_already(repository: Path, record: ServerRecord | None) -> ServeError:
+def served_already(repository: Path, record: ServerRecord | None) -> ServeError:
+    """The error for a repository that another process serves, with where, if its record is written."""
     where = f" by process {record.owner_pid}, gRPC on {LOOPBACK}:{record.grpc_port}" if record else ""
     return ServeError(
         f"{repository} is served already{where}.",
