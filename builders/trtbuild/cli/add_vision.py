@@ -54,11 +54,16 @@ def _numbers(context: click.Context, option: click.Parameter, value: str | None)
     help="Width and height, where the graph leaves them free.",
 )
 @click.option(
-    "--fit", type=click.Choice(["stretch", "letterbox", "crop"]), help="How a picture comes to its size."
+    "--fit",
+    type=click.Choice(["stretch", "letterbox", "crop"]),
+    help="How a picture is brought to that size.",
 )
 @click.option("--colours", type=click.Choice(["rgb", "bgr"]), help="Order of its channels (rgb).")
 @click.option(
-    "--mean", callback=_numbers, metavar="A,B,C", help="Taken from values of 0 to 1; one, or one a channel."
+    "--mean",
+    callback=_numbers,
+    metavar="A,B,C",
+    help="Subtracted from values of 0 to 1; one, or one a channel.",
 )
 @click.option("--std", callback=_numbers, metavar="A,B,C", help="What the rest is divided by.")
 @click.option("--target", type=click.Choice(["engine", "llmapi", "local"]), help="Of a new repository.")

@@ -36,20 +36,22 @@ _LOAD_SAYS = (
 @click.command("bench")
 @click.option("--model", metavar="NAME", help="Default: the only one there is.")
 @server_choice
-@click.option("--users", type=click.IntRange(min=1), help="Closed loop: so many users (default 1).")
+@click.option("--users", type=click.IntRange(min=1), help="Closed loop: how many users (default 1).")
 @click.option("--rate", type=ABOVE_ZERO, metavar="PER_SECOND", help="Open loop: Poisson arrivals.")
 @click.option(
     "--shape", help="closed:N, poisson:R, constant:R, bursts:N@SECONDS, ramp:A-B, trace:FILE[@SPEED]."
 )
 @load_options
-@click.option("--requests", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--requests", type=click.IntRange(min=1), help="Stop after this many.")
 @click.option(
     "--load",
     "load_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="All of this from a YAML file.",
 )
-@click.option("--mix", is_flag=True, help="LLM and vision: each alone, then together; says how they disturb.")
+@click.option(
+    "--mix", is_flag=True, help="LLM and vision: each alone, then together; shows what each costs the other."
+)
 @click.option(
     "--vision-shape", default="closed:2", show_default=True, help="Of --mix: load of the vision model."
 )

@@ -115,7 +115,11 @@ def generation_options(command: _Command) -> _Command:
     for option in (
         click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
         click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Of the random choice of tokens."),
-        click.option("--top-p", type=Number(0, 1, min_open=True), help="Likeliest tokens up to this share."),
+        click.option(
+            "--top-p",
+            type=Number(0, 1, min_open=True),
+            help="Sample from the likeliest tokens up to this probability.",
+        ),
         click.option("--temperature", type=NOT_NEGATIVE, help="0: always the likeliest token."),
         click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer."),
     ):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("repo", type=FOLDER)
 @click.option("--container", metavar="RELEASE", help="The container that will serve it, such as 25.10.")
 @click.option("--trtllm", metavar="VERSION", help="The TensorRT-LLM version, where no container is known.")
-@click.option("--gpu", metavar="NAME", help="The GPU that it will run on: do the engines fit together?")
+@click.option("--gpu", metavar="NAME", help="The GPU that it will run on; checks that all engines fit on it.")
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON.")
 @click.option(
     "--sarif", "as_sarif", is_flag=True, help="Findings as SARIF 2.1.0, for code hosts and editors."

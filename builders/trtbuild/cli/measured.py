@@ -42,25 +42,48 @@ def load_options(command: _Command) -> _Command:
     """Adds what describes a load, which `read_load` reads."""
     for option in (
         click.option(
-            "--slo-latency", type=ABOVE_ZERO, metavar="SECONDS", help="Goodput counts answers within it."
+            "--slo-latency", type=ABOVE_ZERO, metavar="SECONDS", help="Longest latency that goodput counts."
         ),
         click.option(
-            "--slo-tpot", type=ABOVE_ZERO, metavar="SECONDS", help="Goodput counts answers within it."
+            "--slo-tpot", type=ABOVE_ZERO, metavar="SECONDS", help="Longest TPOT that goodput counts."
         ),
         click.option(
-            "--slo-ttft", type=ABOVE_ZERO, metavar="SECONDS", help="Goodput counts answers within it."
+            "--slo-ttft", type=ABOVE_ZERO, metavar="SECONDS", help="Longest TTFT that goodput counts."
         ),
         click.option(
-            "--timeout", "timeout_s", type=ABOVE_ZERO, default=120.0, show_default=True, metavar="SECONDS"
+            "--timeout",
+            "timeout_s",
+            type=ABOVE_ZERO,
+            default=120.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Of one request.",
         ),
         click.option("--seed", type=int, default=1, show_default=True, help="Of arrivals and classes."),
         click.option(
-            "--warmup", "warmup_s", type=NOT_NEGATIVE, default=5.0, show_default=True, metavar="SECONDS"
+            "--warmup",
+            "warmup_s",
+            type=NOT_NEGATIVE,
+            default=5.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="At the beginning, not measured.",
         ),
         click.option(
-            "--duration", "duration_s", type=ABOVE_ZERO, default=60.0, show_default=True, metavar="SECONDS"
+            "--duration",
+            "duration_s",
+            type=ABOVE_ZERO,
+            default=60.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long requests are sent, warm-up included.",
         ),
-        click.option("--prefix-share", type=Number(0, 1), default=0.0, help="Of a prompt, shared by all."),
+        click.option(
+            "--prefix-share",
+            type=Number(0, 1),
+            default=0.0,
+            help="Share of each prompt that all have in common.",
+        ),
         click.option(
             "--traffic",
             multiple=True,

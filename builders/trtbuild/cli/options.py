@@ -159,7 +159,7 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             "pipelines",
             multiple=True,
             type=click.Choice(["ocr", "efficientnet-lite0", "yolov3-tiny"]),
-            help="A vision pipeline beside it.",
+            help="A vision pipeline to serve as well.",
         ),
         _option("--spec", type=FOLDER, metavar="FILE", help="All of this from a YAML file."),
         _option("--name", help="Name in the repository; default: that of the model."),
@@ -174,20 +174,22 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             "--calibration",
             type=FOLDER,
             metavar="FILE",
-            help="JSONL or text to calibrate on (so --calibrate); default: the shipped texts.",
+            help="JSONL or text to calibrate on (implies --calibrate); default: the shipped texts.",
         ),
-        _option("--calibration-field", metavar="NAME", help="Its field with the text; default: found."),
+        _option(
+            "--calibration-field", metavar="NAME", help="Its field that holds the text; default: detected."
+        ),
         _option(
             "--calibration-samples",
             type=POSITIVE,
             metavar="N",
-            help="Texts; AWQ is cut to 32 by TensorRT-LLM.",
+            help="Texts to calibrate on; TensorRT-LLM takes 32 for AWQ.",
         ),
         _option(
             "--calibration-tokens",
             type=POSITIVE,
             metavar="N",
-            help=f"Longest part of a text ({CALIBRATION_TOKENS}).",
+            help=f"Tokens used of each text ({CALIBRATION_TOKENS}).",
         ),
         _option(
             "--on-cpu",
@@ -214,12 +216,14 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
     "where": [
         _option("--gpu", metavar="NAME", help="GPU to plan for; default: the one here, else l4."),
         _option(
-            "--target", type=click.Choice(["engine", "llmapi", "local"]), help="Default: by what is here."
+            "--target",
+            type=click.Choice(["engine", "llmapi", "local"]),
+            help="Default: chosen by what this machine has.",
         ),
         _option(
             "--container", metavar="RELEASE", help="Triton release such as 25.10; default: newest that fits."
         ),
-        _option("--trtllm", metavar="VERSION", help="Instead: TensorRT-LLM such as 1.0.0."),
+        _option("--trtllm", metavar="VERSION", help="A TensorRT-LLM version instead, such as 1.0.0."),
     ],
     "size": [
         _option(
@@ -250,19 +254,19 @@ SPEC_OPTIONS: dict[str, list[click.Option]] = {
             "--ttft-ms",
             type=Number(min=0, min_open=True, max=3_600_000),
             metavar="MS",
-            help="Budget of TTFT P95 that sets the limits not given.",
+            help="Budget for TTFT P95; sets the limits that are not given.",
         ),
         _option(
             "--usual-input",
             type=POSITIVE,
             metavar="TOKENS",
-            help=f"Prompt on average, for it ({USUAL_INPUT_TOKENS}).",
+            help=f"Average prompt, for --ttft-ms ({USUAL_INPUT_TOKENS}).",
         ),
         _option(
             "--usual-output",
             type=POSITIVE,
             metavar="TOKENS",
-            help=f"Answer on average, for it ({USUAL_OUTPUT_TOKENS}).",
+            help=f"Average answer, for --ttft-ms ({USUAL_OUTPUT_TOKENS}).",
         ),
         _option("--instances", type=click.IntRange(1, 64), metavar="N", help="Copies of the engine (1)."),
         _option("--tp", type=click.IntRange(1, 64), metavar="N", help="GPUs that share one instance (1)."),

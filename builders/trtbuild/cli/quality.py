@@ -28,7 +28,7 @@ FAILED = 1
 @click.option(
     "--max-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Of an answer."
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Take the first so many requests.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take only the first N requests.")
 @click.option(
     "--repeats",
     type=click.IntRange(min=0),

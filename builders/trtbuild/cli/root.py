@@ -24,11 +24,11 @@ COMMANDS = {
     "list": ("tenants", "List what a repository holds."),
     "lint": ("lint", "Say what is wrong with any Triton model repository."),
     "rules": ("lint", "List the rules of lint, or explain one."),
-    "migrate": ("migrate", "Write a repository of NVIDIA's templates anew, for another target or container."),
+    "migrate": ("migrate", "Rewrite a repository of NVIDIA's templates for another target or container."),
     "doctor": ("doctor", "Check this host, and a live server."),
     "serve": ("serve", "Start a repository's server on this machine."),
     "verify": ("verify", "Prove on this machine that a repository does what its plan says."),
-    "reconcile": ("reconcile", "Replace the plan's estimates by what a log says."),
+    "reconcile": ("reconcile", "Replace the plan's estimates with what a log says."),
     "status": ("servers", "Show the servers that run here."),
     "logs": ("servers", "Show a server's log."),
     "stop": ("servers", "Stop a server."),
@@ -40,7 +40,7 @@ COMMANDS = {
     "bench": ("bench", "Put load on a server, and record what it does."),
     "runs": ("runs", "List the runs that were recorded, or show one."),
     "compare": ("runs", "Compare two runs, and say whether they differ."),
-    "sweep": ("sweep", "Find the most load that a server carries within a latency budget."),
+    "sweep": ("sweep", "Find the most load that a server can carry within a latency budget."),
     "tune": ("tune", "Find a better configuration for a load and a budget, by trial."),
     "diagnose": ("diagnose", "Say what limits a server, and the next change to try."),
     "quality": ("quality", "Compare the answers of two models, with a gate."),
@@ -109,7 +109,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
     cls=LazyGroup,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Ways in: `trtbuild --model qwen-7b --quant awq`, then `trtbuild serve`.",
+    epilog="Start with `trtbuild --model qwen-7b --quant awq`, then `trtbuild serve`.",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
@@ -117,5 +117,5 @@ def _version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
 def root() -> None:
     """From one description to a Triton model repository that starts the first time.
 
-    LLMs and vision models on one GPU, every byte planned; the same repository runs here without one.
+    LLMs and vision models on one GPU, every byte planned; the same repository also runs without a GPU.
     """

@@ -116,7 +116,7 @@ def tell_if_served(repository: Path) -> None:
 
 @click.command("logs")
 @_REPO
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is added.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing what is added.")
 @click.option("-n", "--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
 def logs_command(repo: Path | None, follow: bool, lines: int) -> None:
     """Show the log of a repository's server, also of one that has ended.
