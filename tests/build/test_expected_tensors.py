@@ -1,4 +1,4 @@
-"""Weights against config.json, the files of a model, and what is refused before a plan is made of it."""
+"""The files of a model, and what is refused before a plan is made of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from tests.support.tiny_checkpoints import CONFIG, safetensors_bytes, write_model
 
@@ -20,89 +19,11 @@ from trtbuild.errors import ModelSourceError
 from trtbuild.plan.architecture import from_hf_config
 from trtbuild.plan.quant_configs import refuse_unreadable
 
-HIDDEN, FFN, VOCAB, KEYS = 256, 512, 320, 128  # of CONFIG: 4 heads of 64, 2 KV heads
-
-
-def whole(prefix: str = "model.", head: str | None = "lm_head") -> dict[str, npt.NDArray[Any]]:
-    """All tensors of CONFIG's model, by Hugging Face's names."""
-    layer = {
-        "self_attn.q_proj": (HIDDEN, HIDDEN), "self_attn.k_proj": (KEYS, HIDDEN),
-        "self_attn.v_proj": (KEYS, HIDDEN), "self_attn.o_proj": (HIDDEN, HIDDEN),
-        "mlp.gate_proj": (FFN, HIDDEN), "mlp.up_proj": (FFN, HIDDEN), "mlp.down_proj": (HIDDEN, FFN),
-        "input_layernorm": (HIDDEN,), "post_attention_layernorm": (HIDDEN,),
-    }  # fmt: skip
-    shapes: dict[str, tuple[int, ...]] = {
-        f"{prefix}embed_tokens": (VOCAB, HIDDEN),
-        f"{prefix}norm": (HIDDEN,),
-    }
-    for index in range(2):
-        shapes |= {f"{prefix}layers.{index}.{name}": shape for name, shape in layer.items()}
-    if head is not None:
-        shapes[head] = (VOCAB, HIDDEN)
-    return {f"{name}.weight": np.zeros(shape, np.float16) for name, shape in shapes.items()}
-
-
-@pytest.mark.parametrize(
-    ("changes", "config"),
-    [
-        ({}, {}),
-        ({"lm_head.weight": None}, {"tie_word_embeddings": True}),
-        ({"lm_head.weight": None}, {"tie_word_embeddings": None}),  # the class has a default
-        ({"model.layers.0.mlp.gate_proj.weight": None, "model.layers.0.mlp.up_proj.weight": None,
-          "model.layers.1.mlp.gate_proj.weight": None, "model.layers.1.mlp.up_proj.weight": None,
-          "model.layers.0.mlp.gate_up_proj.weight": (2 * FFN, HIDDEN)}, {}),  # fused: not understood
-        ({"model.layers.1.mlp.up_proj.weight": (100, 100)}, {"model_type": "some_new_kind"}),
-    ],
-)  # fmt: skip
-def test_whole_tied_fused_and_unknown_models_are_left_alone(
-    tmp_path: Path, changes: dict[str, Any], config: dict[str, Any]
-) -> None:
-    tensors = whole()
-    for name, shape in changes.items():
-        tensors.pop(name, None)
-        if shape is not None:
-            tensors[name] = np.zeros(shape, np.float16)
-    read_checkpoint(write_model(tmp_path / "m", tensors, **config))
-
-
-@pytest.mark.parametrize("prefix", ["model.", "language_model.model.", "model.language_model.", ""])
-@pytest.mark.parametrize(
-    ("name", "shape", "said"),
-    [
-        ("layers.1.mlp.up_proj", None, r"layers\.1\.mlp\.up_proj\.weight is missing"),
-        ("layers.1.mlp.up_proj", (100, HIDDEN), "is 100 x 256 instead of 512 x 256"),
-        ("layers.0.self_attn.k_proj", (HIDDEN, HIDDEN), "is 256 x 256 instead of 128 x 256"),
-        ("norm", None, r"norm\.weight is missing"),
-        ("embed_tokens", (VOCAB - 1, HIDDEN), "is 319 x 256 instead of 320 x 256"),
-    ],
-)
-def test_a_tensor_that_is_missing_or_of_another_shape_is_named(
-    tmp_path: Path, prefix: str, name: str, shape: tuple[int, ...] | None, said: str
-) -> None:
-    tensors = whole(prefix)
-    del tensors[f"{prefix}{name}.weight"]
-    if shape is not None:
-        tensors[f"{prefix}{name}.weight"] = np.zeros(shape, np.float16)
-    with pytest.raises(ModelSourceError, match=said):
-        read_checkpoint(write_model(tmp_path / "m", tensors))
-
-
-def test_packed_layers_need_to_be_there_in_whatever_shape(tmp_path: Path) -> None:
-    section = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
-    tensors = whole()
-    for name in [name for name in tensors if "_proj." in name]:
-        outputs, inputs = tensors.pop(name).shape
-        module = name.removesuffix(".weight")
-        tensors[f"{module}.qweight"] = np.zeros((inputs, outputs // 8), np.int32)
-        tensors[f"{module}.scales"] = np.ones((inputs // 128, outputs), np.float16)
-    read_checkpoint(write_model(tmp_path / "whole", tensors, quantization_config=section))
-    del tensors["model.layers.0.mlp.down_proj.qweight"]
-    with pytest.raises(ModelSourceError, match="down_proj"):
-        read_checkpoint(write_model(tmp_path / "less", tensors, quantization_config=section))
+HIDDEN = 256  # of CONFIG
 
 
 def test_weights_that_lie_in_a_folder_twice_count_once(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "m", whole())
+    folder = write_model(tmp_path / "m")
     alone = inspect_weights(folder).size_bytes
     again = safetensors_bytes({"layers.0.attention.wq.weight": np.zeros((HIDDEN, HIDDEN), np.float16)})
     (folder / "consolidated.safetensors").write_bytes(again)

@@ -94,6 +94,19 @@ def test_whole_models_pass(tmp_path: Path, edit: Edit | None, config: dict[str, 
     assert read_checkpoint(edited(tmp_path / "m", edit, **config)).format == "fp16"
 
 
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model.", ""])
+def test_layers_are_found_wherever_a_model_keeps_them(tmp_path: Path, prefix: str) -> None:
+    def moved(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.startswith("model.")]:
+            tensors[prefix + name.removeprefix("model.")] = tensors.pop(name)
+
+    folder = edited(tmp_path / "m", moved)
+    assert read_checkpoint(folder).format == "fp16"
+    edited(folder, lambda tensors: (moved(tensors), without("layers.1.mlp.up_proj")(tensors)))
+    with pytest.raises(ModelSourceError, match=r"layer 1 has no mlp\.up_proj"):
+        read_checkpoint(folder)
+
+
 def test_experts_and_leading_dense_layers_are_no_holes(tmp_path: Path) -> None:
     def experts(tensors: Tensors) -> None:
         without(f"{LAYER}.mlp")(tensors)
