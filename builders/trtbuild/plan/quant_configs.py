@@ -82,7 +82,14 @@ class SourceQuant:
             if row.algo == algo:
                 group = section.get("group_size") if row.groups else None
                 kv = section.get("kv_cache_quant_algo")
-                return cls("trtllm", row.name, row.bits, group and int(group), str(algo), kv and str(kv))
+                return cls(
+                    "trtllm",
+                    row.name,
+                    row.bits,
+                    group and _group(folder, int(group)),
+                    str(algo),
+                    kv and str(kv),
+                )
         raise ModelSourceError(
             f"{folder}: quant_algo {algo} is not a format that is known here",
             "`trtbuild formats` lists those that are",
@@ -295,10 +302,13 @@ _READERS = {
 }
 
 
+_LARGEST_GROUP = 1 << 20  # inputs; no layer has more
+
+
 def _group(folder: Path, size: int) -> int:
-    if size <= 0:
+    if not 0 < size <= _LARGEST_GROUP:
         raise ModelSourceError(
-            f"{folder}: group_size {size} (one scale a channel); the INT4 kernels need groups",
+            f"{folder}: group_size {size} (-1: one scale a channel); the INT4 kernels need groups",
             "take a checkpoint with groups of 128 or 64",
         )
     return size
