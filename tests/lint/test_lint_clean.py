@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.lint_repo import FACTS, found, nvidia, write
+from tests.support.lint_repo import FACTS, found, nvidia, parameter, write
 from tests.support.plans import llm_plan, ocr_plan, plan_of, spec_of
 
 from trtbuild.lint.run import lint
@@ -207,3 +207,11 @@ def test_200_models_lint_clean(tmp_path):
                 text = text.replace(f'string_value: "{model}"', f'string_value: "{model}_{number}"')
             write(tmp_path / "repo", f"{folder.name}_{number}", text)
     assert lint(tmp_path / "repo") == []
+
+
+@pytest.mark.parametrize("key", ["trt_cache_dir", "trt_engine_cache_path"])
+def test_a_cache_may_lie_in_a_temporary_folder(tmp_path, key):
+    write(tmp_path, "m", 'backend: "onnxruntime"\n' + parameter(key, "/tmp/gone/trt_cache"))
+    assert found(tmp_path) == []
+    write(tmp_path, "m", 'backend: "onnxruntime"\n' + parameter(key, "/home/me/trt_cache"))
+    assert [rule for rule, _, _ in found(tmp_path)] == ["local-path"]

@@ -1,7 +1,7 @@
 """A path that exists on one machine only.
 
 A home folder, a drive letter or a temporary folder in a parameter: the repository does not start anywhere
-else, nor in a container that does not mount the same place.
+else, nor in a container that does not mount the same place. A cache in a temporary folder is made anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
     """Parameters of configs, and settings of YAML and JSON files in version folders."""
     for model in repository.readable:
         for key, parameter in model.parameters.items():
-            if _is_local(parameter.value):
+            if _is_local(parameter.value) and not ("cache" in key.lower() and "/tmp/" in parameter.value):
                 yield Found(
                     model.at(parameter.place), f"parameter {key} is {parameter.value!r}", _WHY, _REMEDY
                 )
