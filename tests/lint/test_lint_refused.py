@@ -330,7 +330,7 @@ GOOD = sample("a", "data_type: TYPE_FP32 dims: [ 4, 2 ] zero_data: true")
     ],
 )
 def test_samples_of_a_warm_up(tmp_path, size, given, lines):
-    """As tritonserver 2.51 answers to such samples; the plain text ended it."""
+    """As tritonserver 2.51 answers to such samples."""
     folder = tmp_path / "m" / "warmup"
     folder.mkdir(parents=True)
     for name, data in {"32": bytes(32), "text": b"\5\0\0\0hello", "plain": b"hello"}.items():
@@ -467,3 +467,15 @@ def test_an_environment_in_the_model_folder(tmp_path):
     assert refused(tmp_path, text, "model-file", 'backend: "python"\n') == [2]
     (tmp_path / "m" / "env.tar.gz").write_bytes(b"")
     assert refused(tmp_path, text, "model-file", 'backend: "python"\n') == []
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("20240101120000", []), ("9223372036854775807", []), ("9223372036854775808", [0]), ("9" * 23, [0])],
+)
+def test_a_version_that_64_bits_cannot_hold(tmp_path, name, lines):
+    """tritonserver 2.51 ends with std::out_of_range, also where there is another version."""
+    write(tmp_path, "m", HEAD)
+    (tmp_path / "m" / name).mkdir()
+    errors = [item for item in lint(tmp_path) if item.severity == "error"]
+    assert [(item.rule, item.place.line) for item in errors] == [("version-name", line) for line in lines]

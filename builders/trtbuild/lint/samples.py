@@ -38,7 +38,7 @@ def short_file(
             else Found(
                 model.at(file),
                 f"{folder}/{file.text} is no list of texts",
-                "each takes 4 bytes of length before it; what is read of another file can end the server",
+                "each has 4 bytes of length before it: Triton refuses the file, and the model does not load",
                 "write len(text).to_bytes(4, 'little') + text for each element",
             )
         )
