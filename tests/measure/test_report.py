@@ -49,6 +49,19 @@ def page():
     return report_page([level(users, users) for users in (1, 4, 8)], title="A <title>")
 
 
+@pytest.mark.filterwarnings("error")
+def test_many_models_leave_the_timeline_its_width():
+    one = level(4, 4)
+    names = [f"a model with a long name {number}" for number in range(8)] + ["m" * 300]
+    one.timeline += [(t_s, name, "cpu_cores", 1.0) for name in names for t_s in range(0, 100, 5)]
+    page = report_page([one], title="t")
+    svg = page[page.index("timeline-") :]
+    frames = re.findall(r'id="[^"]*-patch_\d+">\s*<path d="M ([\d.]+) [\d.]+ \s*L ([\d.]+) ', svg)
+    # The figure is 7.2 inches, 518 points wide; the axes take most of it.
+    widths = [float(right) - float(left) for left, right in frames]
+    assert len([width for width in widths if width > 0.75 * 518]) >= 5, widths
+
+
 def test_the_page_has_what_was_measured_and_loads_nothing(page):
     assert page.count("<svg") == 3 + 1 + 3 * 2  # load curves, ledger, and two of each run
     for text in ("budget 300 ms", "TTFT against users at once", "m KV pool: 8.00 GiB", "KV used, %"):

@@ -16,6 +16,9 @@ from trtbuild.measure.report.svg import COLOURS, DASHES, MARKERS, as_svg, new_fi
 _GIB = 1 << 30
 _MOST_POINTS = 4000  # of a scatter
 _SEEN = 0.05  # of the busiest process: those below lie on the axis
+_LEGEND_LINE = 100  # characters of 7 points over the axes of a figure
+_LEGEND_HANDLE = 10  # of them for a line's sample and the space about it
+_LEGEND_CHARACTERS = 60  # of a name
 _LINES = (  # panel of the timeline: title, series with their names
     ("requests", (("generation", "generating"), ("waiting", "waiting"), ("pending", "in Triton's queue"))),
     ("batch", (("scheduled", "in a step"),)),
@@ -276,8 +279,13 @@ def _draw_series(axes: Any, series: Any, names: dict[str, str], *, with_model: b
 
 
 def _legend_above(axes: Any) -> None:
-    """Where it hides no data."""
-    axes.legend(fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=6)
+    """Where it hides no data, and no wider than the page: a layout gives what is wider room of the axes."""
+    handles, names = axes.get_legend_handles_labels()
+    labels = [name if len(name) <= _LEGEND_CHARACTERS else f"{name[:_LEGEND_CHARACTERS]}…" for name in names]
+    columns = max(1, min(6, _LEGEND_LINE // (_LEGEND_HANDLE + max(map(len, labels)))))
+    axes.legend(
+        handles, labels, fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=columns
+    )
 
 
 def _draw_kv(axes: Any, series: Any) -> None:
