@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 
+from trtbuild.cli import run
 from trtbuild.errors import MeasureError
 from trtbuild.measure.load.sample import RequestSample
 from trtbuild.measure.metrics import LATENCIES, observed, summarise
@@ -150,6 +152,52 @@ def test_a_whole_record_is_kept(tmp_path):
     assert [one.outcome for one in kept.requests] == ["ok"] * 3
     assert kept.requests[1].arrival_s == pytest.approx(made.requests[1].arrival_s, abs=1e-6)
     assert store.read("first").run_id == store.read("last").run_id == made.run_id
+
+
+def exported(tmp_path, **fields):
+    path = tmp_path / "exported.json"
+    data = record([0.1, 0.2], run_id="abcd1234").as_json()
+    first = {name: fields.pop(name) for name in list(fields) if name in data["requests"][0]}
+    data["requests"][0] |= first
+    path.write_text(json.dumps(data | fields), encoding="utf-8")
+    return ["runs", "--runs", str(tmp_path / "r.sqlite"), "--import", str(path)]
+
+
+def test_a_record_of_a_later_version_is_imported(tmp_path, capsys):
+    assert run(exported(tmp_path, something_new=1)) == 0
+    assert "abcd1234" in capsys.readouterr().out
+    assert [one.outcome for one in Store(tmp_path / "r.sqlite").read("abcd").requests] == ["ok"] * 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"end_s": "soon"}, "requests.0.end_s"),
+        ({"first_s": float("nan")}, "requests.0.first_s"),
+        ({"output_tokens": 10**30}, "requests.0.output_tokens"),
+        ({"arrival_tokens": [70_000] * 5}, "requests.0.arrival_tokens.0"),
+        ({"arrival_tokens": [1]}, "5 arrival_s and 1 arrival_tokens"),
+        ({"begun_unix_s": 1e300}, "begun_unix_s is 1e+300, no time"),
+        ({"window_s": [5]}, "window_s.1"),
+        ({"timeline": [[1, 2]]}, "timeline.0"),
+        ({"metrics": {"all": 5}}, "metrics.all is no object"),
+        ({"machine": [1]}, "machine"),
+        ({"label": "a\ud800"}, "half of a surrogate pair"),
+        ({"schema": "other"}, "its schema is 'other'"),
+    ],
+)
+def test_a_record_that_no_run_wrote_is_not_imported(tmp_path, capsys, fields, said):
+    assert run(exported(tmp_path, **fields)) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "r.sqlite").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", "[" * 100_000, "hello"])
+def test_a_file_that_is_no_record_is_not_imported(tmp_path, capsys, text):
+    path = tmp_path / "no.json"
+    path.write_text(text)
+    assert run(["runs", "--runs", str(tmp_path / "r.sqlite"), "--import", str(path)]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_a_run_whose_process_is_gone_is_marked(tmp_path):

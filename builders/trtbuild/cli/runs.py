@@ -62,12 +62,15 @@ def runs_command(
 def _import(store: Any, path: Path) -> str:
     import json
 
+    from trtbuild.measure.load.lines import check_text, file_text
     from trtbuild.measure.records.record import Record
 
     try:
-        record = Record.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
+        data = json.loads(file_text(path))
+    except (ValueError, RecursionError) as error:
         raise MeasureError(f"{path} is not JSON: {error}") from error
+    check_text(data, str(path))
+    record = Record.from_json(data)
     store.put(record)
     return record.run_id
 

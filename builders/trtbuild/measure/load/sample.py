@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 Outcome = Literal["ok", "error", "timeout", "cancelled", "refused", "unfinished"]
 Phase = Literal["warmup", "measured"]
+# Bounds are checked where a record is read from outside: what SQLite and the packed arrivals can hold.
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Packed = Annotated[int, Field(ge=0, lt=1 << 16)]
+Seconds = Annotated[float, Field(ge=-1e9, le=1e9)]  # so neither infinite nor NaN
 
 
 @dataclass(slots=True)
@@ -37,24 +43,24 @@ class RequestSample:
             where the model does not send ids.
     """
 
-    number: int
+    number: Count
     traffic: str
     model: str
     kind: Literal["text", "vision"]
     phase: Phase
-    intended_s: float
-    sent_s: float | None = None
-    first_s: float | None = None
-    end_s: float | None = None
+    intended_s: Seconds
+    sent_s: Seconds | None = None
+    first_s: Seconds | None = None
+    end_s: Seconds | None = None
     outcome: Outcome = "unfinished"
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    max_tokens: int | None = None
-    prefix_tokens: int = 0
-    degrade_step: int = 0
+    prompt_tokens: Count | None = None
+    output_tokens: Count | None = None
+    max_tokens: Count | None = None
+    prefix_tokens: Count = 0
+    degrade_step: Count = 0
     error: str = ""
-    arrival_s: list[float] = field(default_factory=list)
-    arrival_tokens: list[int] = field(default_factory=list)
+    arrival_s: list[Seconds] = field(default_factory=list)
+    arrival_tokens: list[Packed] = field(default_factory=list)
 
     @property
     def send_error_s(self) -> float | None:

@@ -31,15 +31,18 @@ number of requests) has a window that ends with its last answer.
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from trtbuild.errors import MeasureError
 from trtbuild.measure.load.sample import RequestSample
 
 SCHEMA = "trtbuild.run/1"
 State = Literal["running", "complete", "interrupted", "server died", "died", "not kept"]
+_LATEST_UNIX_S = 253_402_300_800.0  # the year 10000
 TimelineRow = tuple[float, str, str, float]  # t_s, model ("" is the server or machine), series, value
 
 
@@ -87,22 +90,35 @@ class Record:
         return {"schema": SCHEMA, "begun": self.begun, **asdict(self)}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Record:
+    def from_json(cls, data: Any) -> Record:
         """The inverse of ``as_json``.
 
         Raises:
-            MeasureError: another schema, or a field that is missing.
+            MeasureError: another schema, a field that is missing, or one that holds what no run writes.
         """
-        if data.get("schema") != SCHEMA:
-            raise MeasureError(
-                f"this is no record of a run: its schema is {data.get('schema')!r}, not {SCHEMA!r}"
-            )
-        known = {item.name for item in fields(cls)}
-        values = {key: value for key, value in data.items() if key in known}
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else None
+            raise MeasureError(f"this is no record of a run: its schema is {found!r}, not {SCHEMA!r}")
         try:
-            values["requests"] = [RequestSample(**row) for row in values.get("requests", ())]
-            values["timeline"] = [tuple(row) for row in values.get("timeline", ())]
-            values["window_s"] = tuple(values.get("window_s", (0.0, 0.0)))
-            return cls(**values)
-        except TypeError as error:
-            raise MeasureError(f"the record cannot be read: {error}") from error
+            record = TypeAdapter(cls).validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise MeasureError(f"the record cannot be read: {where}: {first['msg']}") from error
+        _check(record)
+        return record
+
+
+def _check(record: Record) -> None:
+    """What the types do not say: that the file of runs can hold it, and a page can show it."""
+    if not 0 <= record.begun_unix_s < _LATEST_UNIX_S:
+        raise MeasureError(f"the record cannot be read: begun_unix_s is {record.begun_unix_s:g}, no time")
+    loose = [name for name, value in record.metrics.items() if not isinstance(value, dict)]
+    if loose:
+        raise MeasureError(f"the record cannot be read: metrics.{loose[0]} is no object")
+    for number, one in enumerate(record.requests):
+        if len(one.arrival_s) != len(one.arrival_tokens):
+            raise MeasureError(
+                f"the record cannot be read: requests.{number} has {len(one.arrival_s)} arrival_s and "
+                f"{len(one.arrival_tokens)} arrival_tokens"
+            )
