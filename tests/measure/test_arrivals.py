@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trtbuild.errors import MeasureError
 from trtbuild.measure.load.flags import parse_shape, parse_traffic
+from trtbuild.measure.load.prompts import read_prompts
 from trtbuild.measure.load.shapes import arrival_times, user_starts
 from trtbuild.measure.load.spec import Bursts, Closed, Constant, LoadSpec, Poisson, Ramp, Replay, TextTraffic
 from trtbuild.measure.load.trace import read_trace
@@ -103,6 +104,31 @@ def test_azure_traces_are_csv_with_seven_decimals(tmp_path):
     assert (rows[1].input_tokens, rows[1].output_tokens) == (110, 27)
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_string_may_hold_what_unicode_calls_a_line_end(tmp_path, ends):
+    path = tmp_path / "trace.jsonl"
+    lines = ['{"at_s": 0, "prompt": "a\u2028b\x85c"}', '{"at_s": 1, "prompt": "d"}']
+    path.write_bytes(("\ufeff" + ends.join(lines) + ends).encode())
+    assert [row.prompt for row in read_trace(path)] == ["a\u2028b\x85c", "d"]
+    assert [prompt.text for prompt in read_prompts(path)] == ["a\u2028b\x85c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[" * 100_000, "is not JSON"),
+        ('{"prompt": "a\\ud800b"}', "half of a surrogate pair"),
+        ('{"messages": [{"role": "user", "content": "\\udc00"}]}', "half of a surrogate pair"),
+        ('{"prompt": "Hi", "max_tokens": true}', "max_tokens is True"),
+        ('{"prompt": "Hi", "max_tokens": 99999999999999999999}', "from 1 to 10,000,000"),
+    ],
+)
+def test_a_bad_line_of_prompts_is_named(tmp_path, line, said):
+    path = trace(tmp_path, f'{{"prompt": "fine", "max_tokens": null}}\n{line}\n', "prompts.jsonl")
+    with pytest.raises(MeasureError, match=f":2.*{said}"):
+        read_prompts(path)
+
+
 def test_iso_times_in_every_form(tmp_path):
     texts = ("2024-03-31T01:59:59Z", "2024-03-31T03:00:00.5000001+01:00", "2024-03-31 02:00:01.25+0000")
     text = "\n".join(f'{{"timestamp": "{one}"}}' for one in texts)
@@ -124,6 +150,10 @@ def test_iso_times_in_every_form(tmp_path):
         ('{"timestamp": -5}\n', ":1: timestamp is -5"),
         ('{"at_s": 0}\n{"at_s": 1e12}\n', ":2 is 1e.12 s after the first line, more than a year"),
         ('{"timestamp": "2024-01-01T10:00:00.5Q"}\n', "is no time"),
+        ("[" * 100_000, ":1 is not JSON"),
+        (f'{{"at_s": 1{"0" * 400}}}\n', ":1: at_s is 1000"),
+        ('{"at_s": 0, "input_tokens": 1e12}\n', ":1: input_tokens is 1,000,000,000,000, and no model takes"),
+        ('{"at_s": 0, "prompt": "a\\ud800"}\n', ":1 holds half of a surrogate pair"),
     ],
 )
 def test_a_bad_trace_is_refused_with_its_line(tmp_path, text, said):

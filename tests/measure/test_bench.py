@@ -281,6 +281,13 @@ def test_bad_files_are_refused_before_anything_is_sent(fake, store, tmp_path):
     assert not store.path.exists()
 
 
+def test_a_prompt_that_no_client_sends_is_named(fake, store, tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_text('"fine"\n{"messages": [{"role": "user"}]}\n')
+    with pytest.raises(MeasureError, match=r"p\.jsonl:2 cannot be sent: message 0 has neither content"):
+        run(fake, load(Closed(users=1), FileTraffic(name="p", path=path), requests=4), store)
+
+
 def test_the_warm_up_counts_in_nothing(fake, store):
     record = run(fake, load(Constant(rate_per_s=20), duration_s=1.0, warmup_s=0.5), store)
     assert [one.phase for one in record.requests].count("warmup") == 10

@@ -125,7 +125,11 @@ class TextCaller:
     async def call(self, traffic: Traffic, sample: RequestSample, now: Now, row: TraceRow | None) -> None:
         prompt = self._prompt(traffic, sample.number, row)
         sample.max_tokens, sample.prefix_tokens = prompt.output_tokens, prompt.prefix_tokens
-        stream = await self._stream(prompt, "interactive" if traffic.interactive else "offline")
+        try:
+            stream = await self._stream(prompt, "interactive" if traffic.interactive else "offline")
+        except UsageError as error:
+            where = prompt.place or f"request {sample.number} of {traffic.name}"
+            raise MeasureError(f"{where} cannot be sent: {error.message}") from error
         async with stream:
             sample.sent_s = now()
             try:

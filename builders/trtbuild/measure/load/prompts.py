@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trtbuild.errors import MeasureError
-from trtbuild.measure.load.spec import FileTraffic, TextTraffic
+from trtbuild.measure.load.lines import file_text, filled_lines, json_lines
+from trtbuild.measure.load.spec import MOST_TOKENS, FileTraffic, TextTraffic
 
 # Frequent words are one token in every tokenizer of the catalogue, with the blank before them.
 WORDS = (
@@ -25,6 +24,7 @@ WORDS = (
     "morning", "reason", "research", "girl", "guy", "moment", "air", "teacher", "force", "education",
 )  # fmt: skip
 _PROMPT_KEYS = ("prompt", "text_input", "text")
+_FORM = '{"prompt": "…"} or {"messages": […]}'
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Prompt:
     output_tokens: int | None = None
     exact: bool = False  # the answer is to have that length, not less
     prefix_tokens: int = 0
+    place: str = ""  # file and line that it is from
 
 
 def words(count: int, rng: random.Random) -> str:
@@ -130,43 +131,47 @@ class FilePrompts:
 def _with_output(prompt: Prompt, output_tokens: int | None) -> Prompt:
     if output_tokens is None or prompt.output_tokens is not None:
         return prompt
-    return Prompt(prompt.text, prompt.messages, prompt.ids, output_tokens)
+    return replace(prompt, output_tokens=output_tokens)
 
 
 def read_prompts(path: Path) -> list[Prompt]:
     """See `FilePrompts`."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MeasureError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from error
-    plain = path.suffix == ".txt"
-    prompts = [
-        Prompt(text=line) if plain else _prompt(line, f"{path}:{number}") for number, line in _filled(text)
-    ]
-    if not prompts:
+    return [prompt for prompt, _ in read_rows(path)]
+
+
+def read_rows(path: Path) -> list[tuple[Prompt, dict[str, Any]]]:
+    """The prompts of a file, each with what else its line says; see `FilePrompts`."""
+    text = file_text(path)
+    if path.suffix == ".txt":
+        rows: list[tuple[Prompt, dict[str, Any]]] = [
+            (Prompt(text=line, place=f"{path}:{number}"), {}) for number, line in filled_lines(text)
+        ]
+    else:
+        rows = [
+            (_prompt(row, f"{path}:{number}"), row if isinstance(row, dict) else {})
+            for number, row in json_lines(text, path, _FORM)
+        ]
+    if not rows:
         raise MeasureError(f"{path} holds no prompt", 'write one JSON value a line, such as {"prompt": "…"}')
-    return prompts
+    return rows
 
 
-def _filled(text: str) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
-
-
-def _prompt(line: str, place: str) -> Prompt:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise MeasureError(
-            f"{place} is not JSON ({error})", 'write {"prompt": "…"} or {"messages": […]}'
-        ) from error
+def _prompt(row: Any, place: str) -> Prompt:
     if isinstance(row, str) and row:
-        return Prompt(text=row)
+        return Prompt(text=row, place=place)
     if isinstance(row, dict):
-        output = row.get("max_tokens")
-        output = output if isinstance(output, int) and output > 0 else None
+        output = _most_tokens(row.get("max_tokens"), place)
         if isinstance(row.get("messages"), list) and row["messages"]:
-            return Prompt(messages=row["messages"], output_tokens=output)
+            return Prompt(messages=row["messages"], output_tokens=output, place=place)
         for key in _PROMPT_KEYS:
             if isinstance(row.get(key), str) and row[key]:
-                return Prompt(text=row[key], output_tokens=output)
-    raise MeasureError(f"{place} holds no prompt", 'write {"prompt": "…"} or {"messages": […]}')
+                return Prompt(text=row[key], output_tokens=output, place=place)
+    raise MeasureError(f"{place} holds no prompt", f"write {_FORM}")
+
+
+def _most_tokens(value: Any, place: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TOKENS:
+        raise MeasureError(f"{place}: max_tokens is {value!r}, not a whole number from 1 to {MOST_TOKENS:,}")
+    return value

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 RateValue = Annotated[float, Field(gt=0, le=1e6)]
+MOST_TOKENS = 10_000_000  # of a prompt or an answer: more than any model takes, and little enough to make
+Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class _Frozen(BaseModel):
@@ -70,8 +72,8 @@ class TextTraffic(_Frozen):
     kind: Literal["text"] = "text"
     name: str
     weight: float = Field(default=1.0, gt=0)
-    input_tokens: int = Field(ge=1)
-    output_tokens: int = Field(ge=1)
+    input_tokens: Tokens
+    output_tokens: Tokens
     prefix_share: float = Field(default=0.0, ge=0, le=1, description="of a prompt, shared with its class")
     prefix_groups: int = Field(default=1, ge=1, description="how many different shared beginnings there are")
     interactive: bool = True
@@ -84,7 +86,7 @@ class FileTraffic(_Frozen):
     name: str
     weight: float = Field(default=1.0, gt=0)
     path: Path
-    output_tokens: int | None = Field(default=None, ge=1, description="at most; default: the server's")
+    output_tokens: Tokens | None = Field(default=None, description="at most; default: the server's")
     interactive: bool = True
 
 
@@ -130,7 +132,7 @@ class DegradeStep(_Frozen):
     """See ``tritonstream.Degrade``."""
 
     model: str | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: Tokens | None = None
     refuse: bool = False
 
 

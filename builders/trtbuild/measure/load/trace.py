@@ -15,7 +15,6 @@ count from the first line; lines must be in the order of time.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from trtbuild.errors import MeasureError
+from trtbuild.measure.load.lines import file_text, json_lines
+from trtbuild.measure.load.spec import MOST_TOKENS
 
 _AZURE = {"TIMESTAMP": "timestamp", "ContextTokens": "input_tokens", "GeneratedTokens": "output_tokens"}
 
@@ -74,22 +75,13 @@ def read_trace(path: Path) -> tuple[TraceRow, ...]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MeasureError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from error
+    text = file_text(path)
     if text.startswith("TIMESTAMP,"):
         table = csv.DictReader(text.splitlines())
         for number, row in enumerate(table, 2):
             yield number, {_AZURE.get(key, key): value for key, value in row.items()}
         return
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            data = json.loads(line)
-        except ValueError as error:
-            raise MeasureError(f"{path}:{number} is not JSON ({error})", 'write {"at_s": 0.25, …}') from error
+    for number, data in json_lines(text, path, '{"at_s": 0.25, …}'):
         if not isinstance(data, dict):
             raise MeasureError(f"{path}:{number} is no JSON object", 'write {"at_s": 0.25, …}')
         yield number, data
@@ -147,7 +139,7 @@ def _not_negative(number: float, name: str, place: str) -> float:
 def _number(value: Any, name: str, place: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # a whole number may be too large for a float
         number = float("nan")
     if not abs(number) < float("inf"):
         raise MeasureError(f"{place}: {name} is {value!r}, not a number")
@@ -160,5 +152,10 @@ def _count(data: Mapping[str, Any], names: tuple[str, ...], place: str) -> int |
             count = int(_number(data[name], name, place))
             if count < 1:
                 raise MeasureError(f"{place}: {name} is {count}; a request has at least one token")
+            if count > MOST_TOKENS:
+                raise MeasureError(
+                    f"{place}: {name} is {count:,}, and no model takes more than {MOST_TOKENS:,} tokens",
+                    "see whether the trace counts something else there",
+                )
             return count
     return None

@@ -11,7 +11,6 @@ A line of the user's file is as `load.prompts` reads it, and may say besides::
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trtbuild.errors import MeasureError
-from trtbuild.measure.load.prompts import Prompt, Sizing, read_prompts, words
+from trtbuild.measure.load.prompts import Prompt, Sizing, read_rows, words
 
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 FILLS = (0.5, 0.95)  # of the longest prompt
@@ -57,15 +56,12 @@ def read_questions(path: Path, *, max_tokens: int, limit: int | None = None) -> 
     """The user's questions.
 
     Raises:
-        MeasureError: see `read_prompts`; or an expectation that is none.
+        MeasureError: see `read_rows`; or an expectation that is none.
     """
-    prompts = read_prompts(path)
-    lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    found = []
-    for number, (prompt, line) in enumerate(zip(prompts, lines, strict=True)):
-        row = json.loads(line) if path.suffix != ".txt" else None
-        found.append(_question(number, prompt, row if isinstance(row, dict) else {}, max_tokens, path))
-    return found[:limit]
+    return [
+        _question(number, prompt, row, max_tokens, path)
+        for number, (prompt, row) in enumerate(read_rows(path)[:limit])
+    ]
 
 
 def _question(number: int, prompt: Prompt, row: dict[str, Any], max_tokens: int, path: Path) -> Question:
