@@ -56,6 +56,14 @@ def test_an_option_that_would_do_nothing_is_refused(
     assert needs in capsys.readouterr().err
 
 
+def test_many_users_are_each_asked_more_than_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*L4, "--users", "150", "--spread", "0", "--osl", "20", "--json"]) == 0
+    (level,) = json.loads(capsys.readouterr().out)["levels"]
+    # Little's law: users wait for N / throughput; of a first round alone, half of that on average.
+    answered_s = 150 / level["requests_per_s"]
+    assert level["ttft_s"]["50"]["value"] > 0.7 * answered_s
+
+
 def test_a_budget_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*L4, "--ttft-ms", "800", "--rate", "1", "--fleet-rate", "8", "--explain"]) == 0
     out = capsys.readouterr().out

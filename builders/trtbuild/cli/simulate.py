@@ -33,6 +33,8 @@ _COUNT = click.IntRange(min=1)
 _MOST_REQUESTS = 20_000_000
 _MANY_REQUESTS = 200_000  # above which a level takes half a minute and more
 _MOST_REPLICAS = 10_000
+_MOST_USERS = 100_000  # as many as a closed loop of `bench`
+_ROUNDS = 5  # of each user at least: in the first all wait at once, as no server's users do
 
 
 @spec_options
@@ -60,7 +62,10 @@ _MOST_REPLICAS = 10_000
 )
 @click.option("--rate", "rates", type=ABOVE_ZERO, multiple=True, help="Requests a second; may be repeated.")
 @click.option(
-    "--users", type=_COUNT, multiple=True, help="Users who wait for their answers; may be repeated."
+    "--users",
+    type=click.IntRange(1, _MOST_USERS),
+    multiple=True,
+    help="Users who wait for their answers; may be repeated.",
 )
 @click.option(
     "--think", type=NOT_NEGATIVE, default=0.0, metavar="S", help="A user's pause before the next request."
@@ -106,7 +111,7 @@ _MOST_REPLICAS = 10_000
     type=click.IntRange(50, _MOST_REQUESTS),
     default=2000,
     show_default=True,
-    help="Simulated at each level.",
+    help="Simulated at each level; of users at least 5 each.",
 )
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
@@ -178,9 +183,13 @@ def simulate_command(
     if budget is not None:
         answer = found.within(budget, mix, system=system, fleet_rate=fleet_rate, requests=requests, seed=seed)
     levels = [Level(rate=rate) for rate in rates] + [Level(users=count) for count in users]
-    if levels and requests >= _MANY_REQUESTS:
-        note(f"· {requests:,} requests a level, as predicted and at both ends of the error bars")
-    rows = [forecast(system, mix, level, requests=requests, seed=seed) for level in levels]
+    counts = [max(requests, _ROUNDS * (level.users or 0)) for level in levels]
+    if max(counts, default=0) >= _MANY_REQUESTS:
+        note(f"· {max(counts):,} requests a level, as predicted and at both ends of the error bars")
+    rows = [
+        forecast(system, mix, level, requests=count, seed=seed)
+        for level, count in zip(levels, counts, strict=True)
+    ]
     if load_file is not None:
         rows.append(predicted(system, *offered_by(load_from_file(load_file))))
     rows = rows or [

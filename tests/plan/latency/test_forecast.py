@@ -152,6 +152,11 @@ def test_replicas_for_a_rate() -> None:
     assert 2 <= count <= 5  # behind one queue, replicas carry at least what each carries alone
 
 
+def test_more_replicas_than_are_simulated_are_not_counted() -> None:
+    with pytest.raises(PlanError, match="need more than the 3 replicas that are simulated"):
+        replicas_for(SYSTEM, MIX, 1e9, Budget(0.2), requests=100, most=3)
+
+
 def test_cost_of_a_million_tokens() -> None:
     # 2 GPUs at 3.60 an hour are 0.002 a second, in which 1,000 tokens are made
     assert cost_per_million(price_per_gpu_hour=3.6, gpus=2, tokens_per_s=1000) == pytest.approx(2.0)

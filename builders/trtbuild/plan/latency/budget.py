@@ -132,7 +132,7 @@ def replicas_for(
     """The fewest replicas behind least-connections that keep a budget at a rate.
 
     Raises:
-        PlanError: even one request alone breaks the budget.
+        PlanError: even one request alone breaks the budget; or more than ``most`` replicas are needed.
     """
     alone = most_rate(replace(system, replicas=1), mix, budget, requests=requests, seed=seed)
     if not alone:
@@ -141,12 +141,16 @@ def replicas_for(
             "a longer budget, shorter prompts, a faster GPU, or --tp",
         )
     count = max(1, int(rate / alone * 0.8))
-    while count < most:
+    while count <= most:
         system = replace(system, replicas=count)
         if budget.kept(system, mix, Level(rate=rate), max(requests, 200 * count), seed):
             return count
         count = count + max(1, count // 20)
-    return most
+    raise PlanError(
+        f"{rate:g} requests a second need more than the {most:,} replicas that are simulated; "
+        f"one alone carries {alone:.3g} a second, which would make about {rate / alone:,.0f}",
+        "count them for a part of the rate",
+    )
 
 
 def cost_per_million(*, price_per_gpu_hour: float, gpus: float, tokens_per_s: float) -> float:
