@@ -262,6 +262,14 @@ def test_what_cannot_be_compared_is_an_error(servers, prompts, tmp_path, capsys)
     assert "repo_that_is_not is neither a folder nor HOST:PORT" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("schema", [5, "object", {"type": "nonsense"}])
+def test_a_schema_that_is_none_is_refused_before_anything_is_asked(tmp_path, schema):
+    path = tmp_path / "q.jsonl"
+    path.write_text('"fine"\n' + json.dumps({"prompt": "p", "schema": schema}))
+    with pytest.raises(MeasureError, match="`schema` of request 2 is"):
+        read_questions(path, max_tokens=4)
+
+
 def test_paired_intervals_shrink_with_what_does_not_change(tmp_path):
     path = tmp_path / "q.jsonl"
     path.write_text("\n".join(json.dumps({"prompt": f"p{n}", "answer": 7}) for n in range(100)))

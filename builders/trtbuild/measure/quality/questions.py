@@ -68,6 +68,9 @@ def _question(number: int, prompt: Prompt, row: dict[str, Any], max_tokens: int,
     answer = row.get("answer")
     if answer is not None and (isinstance(answer, bool) or not isinstance(answer, (int, float))):
         raise MeasureError(f"{path}: `answer` of request {number + 1} is {answer!r}, not a number")
+    schema = row.get("schema")
+    if schema is not None and schema is not True:
+        _check_schema(schema, f"{path}: `schema` of request {number + 1}")
     kinds = (("schema", "json"), ("answer", "numeric"), ("language", "code"))
     by_kind = next((group for key, group in kinds if row.get(key) is not None), "requests")
     return Question(
@@ -75,6 +78,17 @@ def _question(number: int, prompt: Prompt, row: dict[str, Any], max_tokens: int,
         max_tokens=prompt.output_tokens or max_tokens, schema=row.get("schema"),
         answer=None if answer is None else float(answer), language=row.get("language"),
     )  # fmt: skip
+
+
+def _check_schema(schema: Any, what: str) -> None:
+    import jsonschema
+
+    if not isinstance(schema, dict):
+        raise MeasureError(f"{what} is {schema!r}, neither true nor an object")
+    try:
+        jsonschema.validators.validator_for(schema).check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise MeasureError(f"{what} is no JSON schema: {error.message}") from error
 
 
 def repeats(questions: Sequence[Question], times: int, *, first: int) -> Iterator[Question]:
