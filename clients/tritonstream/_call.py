@@ -14,7 +14,7 @@ from . import errors
 from ._accumulate import Accumulator
 from ._proto import Message, service_pb2
 from ._request import stop_request
-from ._retry import Budget, degradable, retryable, wait_s
+from ._retry import Budget, contradicts, degradable, retryable, wait_s
 from ._routing import Endpoint, Pool
 from ._settings import Metadata, Settings, new_request_id
 from ._status import from_text, gives_codes
@@ -67,6 +67,9 @@ class Call:
         self._tried: list[Endpoint] = []
         self._attempts = 0
         self._step = 0
+        self._doubted = False  # the model was asked anew what it is, after a refusal
+        self._doubt: tuple[ModelDescription, errors.TritonStreamError] | None = None  # while it is asked
+        self.confirmed = False  # it had not changed
         self._origin: Origin | None = None
         self._info: RequestInfo | None = None
         budget.earn()
@@ -103,8 +106,16 @@ class Call:
 
         Raises:
             UsageError: the model cannot do what was asked.
+            TritonStreamError: what an attempt before ran into, where the model is still what it was then.
         """
         assert self.endpoint is not None
+        if self._doubt is not None:
+            (before, refusal), self._doubt = self._doubt, None
+            self.confirmed = model == before
+            if self.confirmed:
+                raise refusal
+            if self._info is not None:
+                tell(self.settings.hooks, "retried", self._info, refusal, 0.0)
         self.description = model
         if self._attempts > 1 or (self._given_id and model.cancel.how is CancelHow.STOP_REQUEST):
             # With an id that is used twice, a stop may hit the wrong request.
@@ -246,6 +257,8 @@ class Call:
         if self.clock.first is not None:  # something was given out: another attempt would repeat it
             error.partial = self.completion
         else:
+            if self._doubts(error, now):
+                return 0.0
             pause = self._next(error, now)
             if pause is not None:
                 if self._info is not None:
@@ -253,6 +266,15 @@ class Call:
                 return pause
         self._finished(error)
         raise error
+
+    def _doubts(self, error: errors.TritonStreamError, now: float) -> bool:
+        """Whether the model must be asked anew what it is: once, for another may be served under its name."""
+        heard = self.reader is not None and self.reader.heard
+        if self._doubted or self.description is None or heard or not contradicts(error):
+            return False
+        self._doubted, self._doubt = True, (self.description, error)
+        self._tried.clear()  # the same server is as good
+        return self.clock.remaining(now) != 0.0
 
     def _next(self, error: errors.TritonStreamError, now: float) -> float | None:
         """Seconds until the next attempt; None if there is none."""
@@ -270,6 +292,7 @@ class Call:
         step = self.settings.degrade[self._step]
         self._step += 1
         self._tries, self._tried = 0, []
+        self._doubted, self._doubt, self.description, self.confirmed = False, None, None, False
         if step.refuse:
             refused = errors.Refused(f"refused at step {self._step} ({step.label}) after: {error.message}")
             self._place(refused)

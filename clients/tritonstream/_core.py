@@ -13,7 +13,7 @@ from ._channel import ChannelConfig
 from ._codec import Codec
 from ._infer import InferTask
 from ._request import GenerateTask
-from ._retry import Budget
+from ._retry import Budget, contradicts
 from ._routing import Pool
 from ._settings import Settings
 from ._shm import Regions
@@ -183,5 +183,5 @@ class Core:
 
     def forget(self, model: str, error: errors.TritonStreamError) -> None:
         """Drops a description that the server has just contradicted, so that the next call reads it anew."""
-        if isinstance(error, (errors.ModelNotFound, errors.InvalidRequest, errors.ModelNotReady)):
+        if isinstance(error, (errors.ModelNotFound, errors.ModelNotReady)) or contradicts(error):
             self.models.pop(model, None)

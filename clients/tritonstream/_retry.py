@@ -52,6 +52,15 @@ def retryable(error: errors.TritonStreamError) -> bool:
     return isinstance(error, _CURABLE)
 
 
+def contradicts(error: errors.TritonStreamError) -> bool:
+    """Whether this may come of taking the model for another one: a refusal, by the server or in the client.
+
+    A server before 26.04 gives a stream's refusals no code.
+    """
+    refused = isinstance(error, (errors.InvalidRequest, errors.UsageError))
+    return refused or (type(error) is errors.ServerError and error.code is None)
+
+
 def degradable(error: errors.TritonStreamError) -> bool:
     """Whether a smaller wish can help. A refusal of the request's own values, or of the caller, is none."""
     return (

@@ -187,13 +187,14 @@ class StreamBase:
         """Ends the attempt; returns the pause before the next one, or raises the error."""
         self._drop()
         self._rpc, self._aborted = None, False
-        self._client._core.forget(self._call.model, error)
+        if not self._call.confirmed:
+            self._client._core.forget(self._call.model, error)
+        _because(error, exc)
         try:
             pause = self._call.failed(error, time.monotonic())
         except errors.TritonStreamError as final:
             self._release(final)
-            if final.__cause__ is None and final is not exc:
-                final.__cause__ = exc
+            _because(final, exc)
             raise
         self._verdict = None
         self._client._look_after_endpoints()
@@ -209,3 +210,8 @@ class StreamBase:
 def open_questions(error: errors.TritonStreamError, model: str) -> list[tuple[str, dict[str, str]]]:
     """What to ask the server about an error: (method, fields of its request)."""
     return [("ModelReady", {"name": model}), ("ServerMetadata", {})] if is_open(error) else []
+
+
+def _because(error: errors.TritonStreamError, cause: BaseException) -> None:
+    if error.__cause__ is None and error is not cause:
+        error.__cause__ = cause

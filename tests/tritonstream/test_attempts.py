@@ -283,3 +283,46 @@ def test_models_that_do_not_count_classes_are_not_told(run: Any, serve: Any, kin
 
     run(body, server.url, retry=Retry(attempts=1))
     assert [dict(served.parameters) for served in server.served] == [{}, {}]
+
+
+@pytest.mark.parametrize("version", ["2.51.0", "2.68.0"])
+@pytest.mark.parametrize("kind", [ModelKind.ENSEMBLE, ModelKind.LLMAPI])
+def test_a_model_that_was_replaced_under_its_name_is_met_anew(
+    run: Any, serve: Any, kind: ModelKind, version: str
+) -> None:
+    server = serve(llm=FakeModel(reply=["before"]))
+    server.version = version  # before 26.04 (2.68) a stream's refusal has no code
+
+    async def body(client: Any) -> None:
+        assert (await client.generate("llm", "x", max_tokens=5)).text == "before"
+        server.models["llm"] = FakeModel(kind=kind, reply=["after"])
+        answer = await client.generate("llm", "x", max_tokens=5)
+        assert answer.text == "after"
+        assert (await client.generate("llm", "x", max_tokens=5)).origin.attempt == 0
+
+    run(body, server.url, retry=Retry(attempts=1))
+
+
+def test_what_the_model_could_not_do_before_it_was_replaced_is_no_verdict(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel(kind=ModelKind.ENGINE))
+
+    async def body(client: Any) -> None:
+        with pytest.raises(UsageError, match="bare engine"):
+            await client.generate("llm", "x", max_tokens=5)
+        server.models["llm"] = FakeModel(reply=["text"])
+        assert (await client.generate("llm", "x", max_tokens=5)).text == "text"
+
+    run(body, server.url)
+
+
+def test_a_refusal_by_the_model_as_it_is_known_is_not_sent_again(run: Any, serve: Any) -> None:
+    server = serve(llm=FakeModel(faults=[Fault("error", 0, code="INVALID_ARGUMENT")]))
+
+    async def body(client: Any) -> None:
+        for _ in range(2):
+            with pytest.raises(InvalidRequest) as caught:
+                await client.generate("llm", "x")
+            assert caught.value.__cause__ is not None
+
+    run(body, server.url)
+    assert len(server.served) == 2
