@@ -104,7 +104,7 @@ def build(
     if model.kind is ModelKind.ENGINE and codec is not None:
         _put_ends(builder, codec)
     _check_length(builder)
-    decoder = _decoder(model, wish, request_id, input_ids, codec, stream=stream)
+    decoder = _decoder(model, wish, request_id, input_ids, codec, stream=not whole)
     return Built(builder.message, decoder, whole)
 
 
@@ -214,7 +214,7 @@ def _decoder(
     stream: bool,
 ) -> Decoder:
     engine = model.kind is ModelKind.ENGINE
-    alone = model.characters is Characters.PER_CHUNK
+    alone = stream and model.characters is Characters.PER_CHUNK
     n = int(wish.params.get("n") or 1)
     # trtbuild's front matches stop strings exactly. Others match tokens, miss some and leave them in.
     stops = [] if model.kind is ModelKind.FRONT else wish.stops

@@ -102,6 +102,18 @@ def test_without_one_a_whole_answer_is_exact_and_a_stream_says_what_broke(
     assert [served.inputs.get("stream") for served in server.served] == [None, None, True]
 
 
+def test_a_whole_answer_that_the_model_itself_broke_is_no_fault_of_streaming(
+    run: Any, serve: Any, recwarn: pytest.WarningsRecorder
+) -> None:
+    server = serve(llm=FakeModel(kind=ModelKind.ENSEMBLE, reply=["a\ufffd"]))
+
+    async def body(client: Any) -> None:
+        assert (await client.generate("llm", "x", max_tokens=5)).text == "a\ufffd"
+
+    run(body, server.url)
+    assert not [one for one in recwarn if one.category is BrokenCharacters]
+
+
 def test_other_servers_keep_characters_whole(run: Any, serve: Any) -> None:
     """A front, vLLM's backend, and a BLS that repeats its text."""
     repeating = {**BLS, "accumulate_tokens": "true"}
