@@ -54,7 +54,7 @@ def from_status(code: str, details: str, *, connected: bool, sent_bytes: int = 0
         return errors.TotalTimeout(f"the deadline passed: {details}")
     if code == "UNAVAILABLE":
         if not connected:
-            return errors.ConnectError(f"no connection: {details}")
+            return errors.ConnectError(f"no connection to Triton's gRPC (port 8001 by default): {details}")
         return errors.ConnectionLost(_LOST + details)
     if code == "RESOURCE_EXHAUSTED" and sent_bytes > _LIMIT_BYTES:
         hint = f"the request has {sent_bytes} bytes; raise the receiver's limit or send encoded bytes"
