@@ -185,6 +185,22 @@ def test_one_template_serves_many_threads() -> None:
     assert [int(re.findall(r"user\n(\d+)<", text)[0]) for text in texts] == list(range(200))
 
 
+@pytest.mark.parametrize("content", [None, "", "I call f."])
+def test_calls_that_the_template_never_shows_are_refused(content: str | None) -> None:
+    call = {"role": "assistant", "content": content, "tool_calls": [{"function": {"name": "f"}}]}
+    with pytest.raises(TemplateError, match=r"takes no tool_calls, .* those of messages\[1\]; write them"):
+        ChatTemplate(CHATML).render([*USER, call])
+
+
+@pytest.mark.parametrize(
+    "shown", ["message.tool_calls[0].function.name", "message | tojson", "message.items() | list"]
+)
+def test_calls_that_the_template_shows_are_rendered(shown: str) -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look_up"}}]}
+    text = ChatTemplate(f"{{% for message in messages %}}{{{{ {shown} }}}}{{% endfor %}}").render([call])
+    assert "look_up" in text
+
+
 def test_tools_that_the_template_never_shows_are_refused() -> None:
     with pytest.raises(TemplateError, match="takes no tools"):
         ChatTemplate("{{ messages[0].content }}").render(USER, tools=[{"type": "function"}])
