@@ -131,6 +131,7 @@ def test_a_refused_request_says_why_and_spares_the_others(steps: Any, inputs: An
     good = Request(["INPUT_ID"], QUERY=[["x"]], REQUEST_OUTPUT_LEN=[[1]])
     refused, served = model.execute([Request(["INPUT_ID"], REQUEST_OUTPUT_LEN=[[1]], **inputs), good])
     assert named in str(refused.error)
+    assert str(refused.error).endswith(" [INVALID_ARG]")  # by which a streaming client knows the kind
     assert served.error is None
 
 
