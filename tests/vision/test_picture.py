@@ -134,7 +134,15 @@ def bomb(side: int) -> bytes:
     ("data", "message"),
     [
         (b"", "empty"),
-        (b"not a picture at all", "no picture of a known format"),
+        (b"not a picture at all", "no picture of a known format .* but text: 'not a picture at all'"),
+        (b"\xef\xbb\xbf<!DOCTYPE html>\n<html>", "but text: '<!DOCTYPE html> <html>'"),
+        (b'{"error": "\xe2\x80\xa6' + b" " * 2000 + b"x", 'but text: \'{"error": "\u2026\''),
+        ("привет ".encode() * 200, "but text: 'привет привет"),  # the look ends within a character
+        (bytes(100), r"no picture of a known format \([A-Z, ]+\)$"),
+        ("text".encode("utf-16"), r"no picture of a known format \([A-Z, ]+\)$"),
+        (b"\0\0\0\x18ftypisom" + bytes(40), "are a video;"),
+        (b"PK\x03\x04" + bytes(40), "are a ZIP archive;"),
+        (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "are SVG;"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture of a known format"),
         (b"\xff\xd8\xff\xe0" + bytes(40), "begin as JPEG does, but the file is damaged or cut short"),
         (
