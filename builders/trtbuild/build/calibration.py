@@ -16,6 +16,7 @@ from typing import Any
 
 from trtbuild.build.flags import AWQ_CALIBRATION_LIMIT
 from trtbuild.errors import ModelSourceError
+from trtbuild.jsonl import filled_lines, parse
 
 FILE_NAME = "train.jsonl"
 DEFAULT_SAMPLES = 512  # quantize.py's own default; AWQ is cut to 32
@@ -101,7 +102,7 @@ def load_calibration(
 
 def _shipped() -> list[str]:
     data = resources.files("trtbuild.build").joinpath("data").joinpath("calibration.jsonl")
-    return [json.loads(line)["text"] for line in data.read_text(encoding="utf-8").splitlines()]
+    return [parse(line)["text"] for _, line in filled_lines(data.read_text(encoding="utf-8"))]
 
 
 def _read(path: Path, field: str | None) -> tuple[list[str], str]:
@@ -130,20 +131,20 @@ def _read(path: Path, field: str | None) -> tuple[list[str], str]:
 def _rows(path: Path, raw: str) -> list[Any]:
     if path.suffix.lower() == ".json":
         try:
-            content = json.loads(raw)
-        except (ValueError, RecursionError) as error:
+            content = parse(raw)
+        except ValueError as error:
             raise ModelSourceError(f"{path}: not valid JSON: {error}") from error
         return content if isinstance(content, list) else [content]
-    rows = []
-    for number, line in enumerate(raw.splitlines(), start=1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise ModelSourceError(
-                    f"{path}:{number}: not valid JSON: {error}", "a JSONL file has one JSON value a line"
-                ) from error
-    return rows
+    return [_row(line, f"{path}:{number}") for number, line in filled_lines(raw)]
+
+
+def _row(line: str, place: str) -> Any:
+    try:
+        return parse(line)
+    except ValueError as error:
+        raise ModelSourceError(
+            f"{place}: not valid JSON: {error}", "a JSONL file has one JSON value a line"
+        ) from error
 
 
 def _find_field(path: Path, objects: list[Mapping[str, Any]]) -> str:

@@ -31,6 +31,7 @@ from trtbuild.build.tensors import weight_files
 from trtbuild.build.weights import inspect_weights, read_config
 from trtbuild.defaults import CALIBRATION_TOKENS
 from trtbuild.errors import BuildError, ModelSourceError, TrtbuildError
+from trtbuild.jsonl import filled_lines, parse
 from trtbuild.prepare import host_memory_bytes
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _texts(folder: Path, limit: int) -> list[str]:
     path = folder / FILE_NAME
     if not path.is_file():
         raise ModelSourceError(f"{folder}: no {FILE_NAME} with calibration text", "run the build again")
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [parse(line) for _, line in filled_lines(path.read_text(encoding="utf-8"))]
     return [row["text"] for row in rows[:limit]]
 
 

@@ -12,6 +12,7 @@ import click
 
 from trtbuild.cli.console import note, print_json, print_table
 from trtbuild.errors import SpecError
+from trtbuild.jsonl import PROMPT_KEYS, filled_lines, parse
 
 if TYPE_CHECKING:
     from tritonstream.prefix import Encode, PrefixReport
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from trtbuild.simulate import Deployment
     from trtbuild.tenants import Repository
 
-_PROMPT_KEYS = ("prompt", "text_input", "text")
 _SHOWN_CHARS = 24
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -144,12 +144,10 @@ def read_log(log: Path, assets: TextAssets | None) -> list[str]:
     """
     try:
         raw = sys.stdin.buffer.read() if log == Path("-") else log.read_bytes()
-        lines = raw.decode("utf-8-sig").split("\n")  # not splitlines: strings may hold U+2028 and the like
+        lines = filled_lines(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise SpecError(f"{log} is not UTF-8 at byte {error.start}", "save the log as UTF-8") from error
-    prompts = [
-        _checked(line, f"{log}:{number}", assets) for number, line in enumerate(lines, 1) if line.strip()
-    ]
+    prompts = [_checked(line, f"{log}:{number}", assets) for number, line in lines]
     if not prompts:
         raise SpecError(f"{log} holds no prompt", 'write one JSON value a line, such as {"prompt": "…"}')
     return prompts
@@ -166,8 +164,8 @@ def _checked(line: str, place: str, assets: TextAssets | None) -> str:
 
 def _prompt(line: str, place: str, assets: TextAssets | None) -> str:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        row = parse(line)
+    except ValueError as error:
         raise SpecError(
             f"{place} is not JSON ({error})", 'write {"prompt": "…"} or {"messages": […]}'
         ) from error
@@ -175,7 +173,7 @@ def _prompt(line: str, place: str, assets: TextAssets | None) -> str:
         return row
     if isinstance(row, dict):
         row = row["body"] if isinstance(row.get("body"), dict) else row
-        for key in _PROMPT_KEYS:
+        for key in PROMPT_KEYS:
             if isinstance(row.get(key), str):
                 return str(row[key])
         if isinstance(row.get("messages"), list):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trtbuild.errors import MeasureError
+from trtbuild.jsonl import filled_lines, parse
 
 
 def file_text(path: Path) -> str:
@@ -22,12 +23,6 @@ def file_text(path: Path) -> str:
         raise MeasureError(f"{path} is not UTF-8 at byte {error.start}", "save it as UTF-8") from error
 
 
-def filled_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers from 1."""
-    # Not splitlines: strings in JSON may hold U+2028, U+0085 and the like.
-    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
-
-
 def json_lines(text: str, path: Path, form: str) -> Iterator[tuple[int, Any]]:
     """One value a line, with the line's number.
 
@@ -39,8 +34,8 @@ def json_lines(text: str, path: Path, form: str) -> Iterator[tuple[int, Any]]:
     """
     for number, line in filled_lines(text):
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            value = parse(line)
+        except ValueError as error:
             raise MeasureError(f"{path}:{number} is not JSON ({error})", f"write {form}") from error
         if "\\u" in line:
             check_text(value, f"{path}:{number}")

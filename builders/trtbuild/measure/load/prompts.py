@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trtbuild.errors import MeasureError
-from trtbuild.measure.load.lines import file_text, filled_lines, json_lines
+from trtbuild.jsonl import PROMPT_KEYS, filled_lines
+from trtbuild.measure.load.lines import file_text, json_lines
 from trtbuild.measure.load.spec import MOST_TOKENS, FileTraffic, TextTraffic
 
 # Frequent words are one token in every tokenizer of the catalogue, with the blank before them.
@@ -23,7 +24,6 @@ WORDS = (
     "level", "office", "door", "health", "person", "art", "war", "history", "party", "result", "change",
     "morning", "reason", "research", "girl", "guy", "moment", "air", "teacher", "force", "education",
 )  # fmt: skip
-_PROMPT_KEYS = ("prompt", "text_input", "text")
 _FORM = '{"prompt": "…"} or {"messages": […]}'
 
 
@@ -163,7 +163,7 @@ def _prompt(row: Any, place: str) -> Prompt:
         output = _most_tokens(row.get("max_tokens"), place)
         if isinstance(row.get("messages"), list) and row["messages"]:
             return Prompt(messages=row["messages"], output_tokens=output, place=place)
-        for key in _PROMPT_KEYS:
+        for key in PROMPT_KEYS:
             if isinstance(row.get(key), str) and row[key]:
                 return Prompt(text=row[key], output_tokens=output, place=place)
     raise MeasureError(f"{place} holds no prompt", f"write {_FORM}")
