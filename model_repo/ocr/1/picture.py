@@ -5,6 +5,7 @@ Sizes are checked from the header, before any pixel is decoded, so that a decomp
 
 from __future__ import annotations
 
+import codecs
 import io
 import math
 import warnings
@@ -26,10 +27,13 @@ _BEGINNINGS = (  # where, what, which format: to say what was sent
     (4, b"ftypavi", "AVIF"),  # brands avif and avis
     (4, b"ftyphe", "HEIC"),  # heic, heix, hevc
     (4, b"ftypmif1", "HEIC"),
+    (4, b"ftypmsf1", "HEIC"),
+    (4, b"ftyp", "a video"),  # MP4 and its kin: any other brand
     (4, b"JXL ", "JPEG XL"),
     (4, b"jP  ", "JPEG 2000"),
     (0, b"%PDF", "PDF"),
-    (0, b"<svg", "SVG"),
+    (0, b"8BPS", "PSD"),
+    (0, b"PK\x03\x04", "a ZIP archive"),
     (0, b"data:", "a data URL"),
     (0, b"/9j/", "base64 text"),  # of a JPEG, of a PNG, of a WebP
     (0, b"iVBORw0KGgo", "base64 text"),
@@ -134,11 +138,25 @@ def _open(data: bytes) -> Image.Image:
 def _unreadable(data: bytes) -> str:
     found = next((name for at, magic, name in _BEGINNINGS if data.startswith(magic, at)), None)
     known = ", ".join(FORMATS)
+    text = _beginning(data) if found is None else ""
+    if "<svg" in text:
+        found = "SVG"
     if found in FORMATS:
         return f"the {len(data):,} bytes begin as {found} does, but the file is damaged or cut short"
     if found is not None:
         return f"the {len(data):,} bytes are {found}; this model reads the bytes of {known}"
-    return f"the {len(data):,} bytes are no picture of a known format ({known})"
+    but = f" but text: {text[:60]!r}" if text else ""
+    return f"the {len(data):,} bytes are no picture of a known format ({known}){but}"
+
+
+def _beginning(data: bytes) -> str:
+    """The first characters, where they are text: a page of HTML, JSON, a path. Else nothing."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(data[:1000])
+    except UnicodeDecodeError:
+        return ""
+    line = " ".join(text.split())
+    return line if line.isprintable() else ""
 
 
 def _orientation(image: Image.Image) -> int:

@@ -62,7 +62,8 @@ class TritonPythonModel:
         try:
             made = self._encode({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
         except self._text.TextError as exc:
-            error = pb_utils.TritonError(str(exc), pb_utils.TritonError.INVALID_ARG)
+            # in a stream a text alone says what kind it is: gRPC gives it no code before Triton 26.04
+            error = pb_utils.TritonError(f"{exc} [INVALID_ARG]", pb_utils.TritonError.INVALID_ARG)
             return pb_utils.InferenceResponse(output_tensors=[], error=error)
         except Exception as exc:  # of this request alone
             error = pb_utils.TritonError(told("encoding the text failed", exc, pb_utils))

@@ -37,6 +37,10 @@ class ChatTemplate:
         self._lock = threading.Lock()  # one rendering at a time: the environment counts its cost
         sources = _named(source)
         self._takes_tools = "tool_use" in sources or any("tools" in text for text in sources.values())
+        # some write whole messages, whatever is in them
+        self._shows_calls = any(
+            word in text for text in sources.values() for word in ("tool_calls", "tojson", ".items(")
+        )
         self._templates = {name: self._compile(name, text) for name, text in sources.items()}
 
     @property
@@ -72,6 +76,8 @@ class ChatTemplate:
                 "the model's chat template takes no tools, so the model would never see them; leave them "
                 "out, or describe them in a message"
             )
+        if not self._shows_calls:
+            _refuse_calls(checked)
         template = self._pick(name, bool(tools))
         names = {**self._special_tokens, **variables}
         names.update(
@@ -128,6 +134,15 @@ class ChatTemplate:
                 f"the model has no chat template {name!r}; it has {', '.join(self._templates)}"
             )
         return self._templates[name]
+
+
+def _refuse_calls(messages: Sequence[Message]) -> None:
+    index = next((index for index, message in enumerate(messages) if message.get("tool_calls")), None)
+    if index is not None:
+        raise TemplateError(
+            f"the model's chat template takes no tool_calls, so the model would never see those of "
+            f"messages[{index}]; write them into its content"
+        )
 
 
 def _named(source: Any) -> dict[str, str]:
