@@ -38,6 +38,8 @@ from trtbuild.measure.records.record import Record
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.server import MeasuredServer
 
+pytestmark = pytest.mark.alone
+
 WORDS = [f" w{number}" for number in range(200)]
 
 
@@ -330,9 +332,13 @@ def test_outcomes_are_told_apart(store):
 @pytest.mark.slow
 def test_a_server_that_dies_is_noticed_and_the_record_kept(store):
     fake = FakeTriton({"llm": FakeModel(reply=WORDS)}).start()
-    killer = threading.Timer(0.5, fake.stop)
-    killer.start()
-    record = run(fake, load(Closed(users=2), duration_s=30.0), store)
+    killer = threading.Thread(target=fake.stop)
+
+    def kill(progress):
+        if progress.done and killer.ident is None:
+            killer.start()
+
+    record = run(fake, load(Closed(users=2), duration_s=30.0), store, on_progress=kill)
     killer.join()
     assert record.state == "server died"
     assert record.duration_s < 20

@@ -15,6 +15,8 @@ from trtbuild.cli import run
 from trtbuild.measure.records.store import Store
 from trtbuild.measure.sweep import Budget, Level, find_safe
 
+pytestmark = pytest.mark.alone
+
 BUDGET = Budget(0.8, quantile=0.95)
 
 

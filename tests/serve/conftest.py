@@ -37,16 +37,6 @@ SLOW = {"max_tokens_in_paged_kv_cache": "8192"}
 NARROW = {"max_tokens_in_paged_kv_cache": "1024", "enable_chunked_context": "false"}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def state_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Records of servers go to a folder of the test run, also those of child processes."""
-    patch = pytest.MonkeyPatch()
-    root = tmp_path_factory.mktemp("state")
-    patch.setenv("TRTBUILD_STATE", str(root))
-    yield root
-    patch.undo()
-
-
 @pytest.fixture(scope="session")
 def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_gguf(tmp_path_factory.mktemp("weights") / "tiny.gguf")

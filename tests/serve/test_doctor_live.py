@@ -13,7 +13,7 @@ from tests.support.grpc_engine import EngineClient, request
 from trtbuild.cli import run as run_command
 from trtbuild.serve.server import Server
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 
 @pytest.fixture

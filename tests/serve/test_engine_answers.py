@@ -11,7 +11,7 @@ import pytest
 from tests.support.grpc_engine import EngineClient, EngineError, add_input, request
 from tritonclient.grpc import service_pb2
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 Run = Callable[..., Any]
 PROMPT = [10, 20, 30, 40, 50]

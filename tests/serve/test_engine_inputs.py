@@ -15,7 +15,7 @@ from tests.serve.test_contract import HONOURED_INPUTS
 from tests.support.grpc_engine import EngineClient, EngineError, request
 from tests.support.tiny_gguf import EOS, SPECIAL, byte_tokens
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 Run = Callable[..., Any]
 Body = Callable[[EngineClient], Awaitable[None]]

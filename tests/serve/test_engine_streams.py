@@ -16,7 +16,7 @@ from tests.support.grpc_engine import EngineClient, EngineError, request
 
 from trtbuild.serve.server import Server
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 Run = Callable[..., Any]
 Gauge = Callable[[str, str], float]

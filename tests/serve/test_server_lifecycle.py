@@ -29,7 +29,7 @@ from trtbuild.serve.server import start
 from trtbuild.serve.state import ServerRecord, StateFolder
 from trtbuild.serve.supervise import ServeEvent, serve_forever
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 PROMPT = [10, 20, 30]
 

@@ -14,7 +14,7 @@ from trtbuild.serve import watch
 from trtbuild.serve.server import Server
 from trtbuild.serve.watch import Watch, engines_of, probe, read_counters
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tritonstream import Client, Degrade, Retry
 from trtbuild.measure.instant_repository import write_instant_repository
 from trtbuild.serve.server import Server, start
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 FAULTS = {
