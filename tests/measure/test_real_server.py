@@ -108,6 +108,7 @@ def damaged(path: Path, damage: Callable[[str, Any], None]) -> Path:
     return path
 
 
+@pytest.mark.alone
 def test_the_servers_own_counts_agree_with_what_came(trtbuild, repository):
     trtbuild("serve", repository, "--detach")
     try:
@@ -164,6 +165,7 @@ def test_a_damaged_model_is_caught(trtbuild, address, folder, damage):
     assert not next_token_kept(worse)
 
 
+@pytest.mark.alone
 def test_tune_tries_other_batches_and_writes_the_spec_of_the_best(trtbuild, folder):
     small = ("--max-input", "256", "--max-output", "32", "--concurrency", "1")
     trtbuild("--model", "smollm2-135m", "--quant", "int4", "--target", "local", *small, "--output", "narrow")
