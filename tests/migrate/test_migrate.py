@@ -188,6 +188,13 @@ def test_what_the_new_one_does_otherwise_is_listed_with_its_line(tmp_path, capsy
     assert note_of(answer, "model_warmup")["line"] == line_of(path, "model_warmup")
 
 
+def test_inputs_of_the_front_have_the_newest_names_in_every_version(tmp_path, capsys):
+    """0.18.0 still says min_length and random_seed; the front that takes the BLS model's place does not."""
+    answer = migrate(old_repository(tmp_path / "old"), "--container", "25.03", target="engine", capsys=capsys)
+    assert note_of(answer, "input min_length")["fate"] == "changed"
+    assert note_of(answer, "input random_seed")["fate"] == "changed"
+
+
 def test_what_clients_notice_is_said_first_and_is_no_failure(tmp_path, capsys):
     """The old defaults of a unary service: nothing of it is lost without a word."""
     values = {"add_special_tokens": "False", "batch_scheduler_policy": "max_utilization"}

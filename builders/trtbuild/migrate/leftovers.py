@@ -164,18 +164,19 @@ def _tensors(old: OldLlm, version: str, names: LlmNames) -> Iterator[Note]:
     """Inputs that clients may send and that the new models do not have."""
     outer = interface(version, "ensemble").generated()
     front = {tensor.name for tensor in own_tensors("llm_front")[0]}
-    rows = (*outer.inputs, *interface(version, "tensorrt_llm").inputs)
-    renamed = {row.was: row.name for row in rows if row.was}
-    for folder, known, name in (
-        (old.ensemble, {tensor.name for tensor in outer.inputs}, names.ensemble),
-        (old.bls, front, names.front),
+    newest = containers()[0].trtllm  # whose names the front has in every version
+    for folder, known, name, of in (
+        (old.ensemble, {tensor.name for tensor in outer.inputs}, names.ensemble, version),
+        (old.bls, front, names.front, newest),
     ):
+        rows = (*interface(of, "ensemble").generated().inputs, *interface(of, "tensorrt_llm").inputs)
+        renamed = {row.was: row.name for row in rows if row.was}
         if folder is None:
             continue
         lost = [tensor for tensor in folder.tensors("input") if tensor.name and tensor.name not in known]
         for tensor in lost:
             if (new := renamed.get(tensor.name)) in known:
-                why = f"TensorRT-LLM {version} calls it so"
+                why = f"TensorRT-LLM {of} calls it so"
                 yield Note(folder.at(tensor.place), "changed", f"input {tensor.name}", f"input {new}", why)
         gone = [tensor for tensor in lost if renamed.get(tensor.name) not in known]
         if gone:
