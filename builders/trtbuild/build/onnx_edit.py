@@ -118,41 +118,25 @@ def with_pixels(
         nodes.append(helper.make_node(operator, [at, *more], [name], name=name, **attributes))
         at = name
 
-    def constant(name: str, values: Any) -> str:
-        tensors.append(onnx.numpy_helper.from_array(values, OURS + name))
-        return OURS + name
-
     arithmetic = any(value != 1 for value in scale) or any(value != 0 for value in offset)
     wanted = kept[picture]
     if arithmetic or wanted != types.UINT8 or swap_colours:
         add("Cast", to=types.FLOAT)  # TensorRT takes UINT8 as an input, and does nothing else with it
     if arithmetic:
-        add("Mul", constant("scale", np.asarray(scale, np.float32)))
-        add("Add", constant("offset", np.asarray(offset, np.float32)))
+        add("Mul", _constant(onnx, tensors, "scale", np.asarray(scale, np.float32)))
+        add("Add", _constant(onnx, tensors, "offset", np.asarray(offset, np.float32)))
     if swap_colours:
-        add("Gather", constant("bgr", np.arange(channels)[::-1].astype(np.int64).copy()), axis=3)
+        bgr = np.arange(channels)[::-1].astype(np.int64).copy()
+        add("Gather", _constant(onnx, tensors, "bgr", bgr), axis=3)
     if layout == "nchw":
         add("Transpose", perm=[0, 3, 1, 2])
     add("Cast", to=wanted)
     nodes[-1].output[0] = picture
     for name, row in (constants or {}).items():
-        nodes += _batch_size(onnx, PIXELS, suffix=f"_of_{name}")
-        target = helper.make_node(
-            "Concat",
-            [f"{OURS}batch_of_{name}", constant(f"two_{name}", np.array([2], np.int64))],
-            [f"{OURS}rows_{name}"],
-            axis=0,
-        )
-        spread = helper.make_node(
-            "Expand",
-            [constant(f"row_{name}", np.array([row], np.float32)), f"{OURS}rows_{name}"],
-            [f"{OURS}spread_{name}"],
-        )
-        nodes += [target, spread, helper.make_node("Cast", [f"{OURS}spread_{name}"], [name], to=kept[name])]
+        nodes += _same_row_for_each_picture(onnx, tensors, name, row, kept[name])
     tail = _batched_outputs(onnx, graph, unbatched, tensors, opset=_opset(model))
-    for (
-        item
-    ) in graph.output:  # Triton's onnxruntime backend wants a free first dimension, also for batches of 1
+    # Triton's onnxruntime backend wants a free first dimension, also for batches of 1.
+    for item in graph.output:
         if (dims := item.type.tensor_type.shape.dim) and dims[0].dim_value == 1:
             dims[0].dim_param = "batch"
     pixels = helper.make_tensor_value_info(PIXELS, types.UINT8, ["batch", *size, channels])
@@ -233,6 +217,28 @@ def _repeated(onnx: Any, source: str, name: str, rank: int) -> list[Any]:
         onnx.helper.make_node("Constant", [], [f"{name}_ones"], value=ones),
         onnx.helper.make_node("Concat", [f"{OURS}batch", f"{name}_ones"], [f"{name}_shape"], axis=0),
         onnx.helper.make_node("Expand", [f"{name}_one", f"{name}_shape"], [name]),
+    ]
+
+
+def _constant(onnx: Any, tensors: list[Any], name: str, values: Any) -> str:
+    """Adds a tensor of ours to ``tensors`` and returns the name that it got."""
+    tensors.append(onnx.numpy_helper.from_array(values, OURS + name))
+    return OURS + name
+
+
+def _same_row_for_each_picture(
+    onnx: Any, tensors: list[Any], name: str, row: tuple[int, int], kind: int
+) -> list[Any]:
+    """Nodes that make the former input ``name``, of the element type ``kind``: ``row`` once a picture."""
+    make = onnx.helper.make_node
+    two = _constant(onnx, tensors, f"two_{name}", np.array([2], np.int64))
+    values = _constant(onnx, tensors, f"row_{name}", np.array([row], np.float32))
+    rows, spread = f"{OURS}rows_{name}", f"{OURS}spread_{name}"
+    return [
+        *_batch_size(onnx, PIXELS, suffix=f"_of_{name}"),
+        make("Concat", [f"{OURS}batch_of_{name}", two], [rows], axis=0),
+        make("Expand", [values, rows], [spread]),
+        make("Cast", [spread], [name], to=kind),
     ]
 
 
