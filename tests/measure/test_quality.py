@@ -69,7 +69,6 @@ def test_json_numbers_and_code():
     assert not scores.comes_to("42 or 43", 42)
     assert scores.parses("```python\ndef f():\n    return 1\n```", "python")
     assert not scores.parses("def f(:", "python")
-    assert scores.parses("anything", "cobol") is None
 
 
 @given(st.integers(1, 8), st.integers(30, 80))
@@ -262,11 +261,27 @@ def test_what_cannot_be_compared_is_an_error(servers, prompts, tmp_path, capsys)
     assert "repo_that_is_not is neither a folder nor HOST:PORT" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("schema", [5, "object", {"type": "nonsense"}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        "object",
+        {"type": "nonsense"},
+        {"$ref": "https://schemas.test/total.json"},  # nothing is fetched
+        {"properties": {"total": {"$ref": "#/$defs/number"}}},
+    ],
+)
 def test_a_schema_that_is_none_is_refused_before_anything_is_asked(tmp_path, schema):
     path = tmp_path / "q.jsonl"
     path.write_text('"fine"\n' + json.dumps({"prompt": "p", "schema": schema}))
-    with pytest.raises(MeasureError, match="`schema` of request 2 is"):
+    with pytest.raises(MeasureError, match=r"`schema` of request 2 (is|refers)"):
+        read_questions(path, max_tokens=4)
+
+
+def test_code_in_a_language_that_is_not_parsed_is_refused(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_text(json.dumps({"prompt": "p", "language": "cobol"}))
+    with pytest.raises(MeasureError, match="'cobol': json and python"):
         read_questions(path, max_tokens=4)
 
 

@@ -151,8 +151,8 @@ def _expectations(question: Question) -> Iterator[tuple[str, Any]]:
         yield "json", lambda answer: scores.is_json(answer.text, question.schema)
     if question.answer is not None:
         yield "numeric", lambda answer: scores.comes_to(answer.text, question.answer)
-    if question.language is not None and scores.parses("", question.language) is not None:
-        yield "code", lambda answer: bool(scores.parses(answer.text, question.language))
+    if question.language is not None:
+        yield "code", lambda answer: scores.parses(answer.text, question.language)
     if question.needle is not None:
         yield "needle", lambda answer: question.needle in answer.text
 

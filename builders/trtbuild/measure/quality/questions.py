@@ -15,11 +15,13 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from trtbuild.errors import MeasureError
 from trtbuild.measure.load.prompts import Prompt, Sizing, read_rows, words
+from trtbuild.measure.quality.schemas import check_schema
 
+Language = Literal["json", "python"]
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 FILLS = (0.5, 0.95)  # of the longest prompt
 FORCED = 4  # places in an answer at which the next token is asked for
@@ -39,7 +41,7 @@ class Question:
     max_tokens: int
     schema: Any = None
     answer: float | None = None
-    language: str | None = None
+    language: Language | None = None
     needle: str | None = None
     repeat_of: int | None = None
     continues: int | None = None  # the number of the question whose answer is continued
@@ -68,27 +70,23 @@ def _question(number: int, prompt: Prompt, row: dict[str, Any], max_tokens: int,
     answer = row.get("answer")
     if answer is not None and (isinstance(answer, bool) or not isinstance(answer, (int, float))):
         raise MeasureError(f"{path}: `answer` of request {number + 1} is {answer!r}, not a number")
+    language = row.get("language")
+    if language is not None and language not in get_args(Language):
+        known = " and ".join(get_args(Language))
+        raise MeasureError(
+            f"{path}: `language` of request {number + 1} is {language!r}: {known} are what is parsed",
+            "without `language`, the answers are compared with the baseline's alone",
+        )
     schema = row.get("schema")
     if schema is not None and schema is not True:
-        _check_schema(schema, f"{path}: `schema` of request {number + 1}")
+        check_schema(schema, f"{path}: `schema` of request {number + 1}")
     kinds = (("schema", "json"), ("answer", "numeric"), ("language", "code"))
     by_kind = next((group for key, group in kinds if row.get(key) is not None), "requests")
     return Question(
         number=number, group=str(row.get("group") or by_kind), prompt=prompt,
         max_tokens=prompt.output_tokens or max_tokens, schema=row.get("schema"),
-        answer=None if answer is None else float(answer), language=row.get("language"),
+        answer=None if answer is None else float(answer), language=language,
     )  # fmt: skip
-
-
-def _check_schema(schema: Any, what: str) -> None:
-    import jsonschema
-
-    if not isinstance(schema, dict):
-        raise MeasureError(f"{what} is {schema!r}, neither true nor an object")
-    try:
-        jsonschema.validators.validator_for(schema).check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise MeasureError(f"{what} is no JSON schema: {error.message}") from error
 
 
 def repeats(questions: Sequence[Question], times: int, *, first: int) -> Iterator[Question]:

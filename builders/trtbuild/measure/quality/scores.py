@@ -8,9 +8,13 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trtbuild.measure.quality.answers import Answer
+from trtbuild.measure.quality.schemas import validator_of
+
+if TYPE_CHECKING:
+    from trtbuild.measure.quality.questions import Language
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _FENCE = re.compile(r"```[\w+-]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -99,19 +103,13 @@ def code_of(text: str) -> str:
 
 def is_json(text: str, schema: Any) -> bool:
     """Whether the answer (or its fenced block) is JSON that adheres to the schema; ``True`` is any JSON."""
-    import jsonschema
-
     try:
         value = json.loads(code_of(text).strip())
     except ValueError:
         return False
     if schema is True:
         return True
-    try:
-        jsonschema.validate(value, schema)
-    except jsonschema.ValidationError:
-        return False
-    return True
+    return validator_of(schema).is_valid(value)
 
 
 def comes_to(text: str, answer: float) -> bool:
@@ -122,14 +120,11 @@ def comes_to(text: str, answer: float) -> bool:
     )
 
 
-def parses(text: str, language: str) -> bool | None:
-    """Whether the code in the answer parses; None for a language that cannot be told. Nothing is run."""
-    code = code_of(text)
+def parses(text: str, language: Language) -> bool:
+    """Whether the code in the answer parses. Nothing is run."""
     if language == "json":
         return is_json(text, schema=True)
-    if language != "python":
-        return None
     try:
-        return bool(ast.parse(code).body)
+        return bool(ast.parse(code_of(text)).body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
