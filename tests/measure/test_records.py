@@ -265,6 +265,9 @@ def test_other_loads_and_unfinished_runs_are_not_comparable():
     users = {"flows": [{**LOAD["flows"][0], "shape": {"kind": "closed", "users": 9}}]}
     base = record(drawn(1, 1))
     assert any("users" in reason for reason in compare(base, record(drawn(1, 1), load=users)).reasons)
+    open_loop = {"flows": [{**LOAD["flows"][0], "shape": {"kind": "poisson", "rate_per_s": 2.0}}]}
+    (reason,) = compare(base, record(drawn(1, 1), load=open_loop)).reasons
+    assert reason == "the load differs, flows.0.shape.kind: closed and poisson"
     dead = record(drawn(1, 1))
     dead.state, dead.why = "server died", "no answer since 3 s"
     assert any("server died" in reason for reason in compare(base, dead).reasons)

@@ -168,7 +168,11 @@ def compare_command(before: str, after: str, anyway: bool, as_json: bool, runs_f
         note(f"not comparable: {reason}")
     print_table(
         ("differs", "before", "after"),
-        [(path, *values) for path, values in found.differs.items()] or [("nothing", "", "")],
+        [
+            (path, *("–" if value is None else value for value in values))
+            for path, values in found.differs.items()
+        ]
+        or [("nothing", "", "")],
     )
     print_table(
         ("figure", ">before", ">after", ">change", ">95 % of it", "verdict"),

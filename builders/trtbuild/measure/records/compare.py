@@ -79,8 +79,11 @@ def _obstacles(before: Record, after: Record, differs: dict[str, list[Any]]) -> 
             yield f"{record.run_id} is not complete: {record.state}{', ' + record.why if record.why else ''}"
         elif not record.measured():
             yield f"{record.run_id} measured no request"
+    other_kinds = {path.removesuffix(".kind") for path in differs if path.endswith(".kind")}
     for path, (old, new) in differs.items():
-        if path.startswith(_SAME):
+        of_one_kind = None in (old, new) and path.rpartition(".")[0] in other_kinds
+        if path.startswith(_SAME) and not of_one_kind:
+            old, new = ("nothing" if value is None else value for value in (old, new))
             yield f"the load differs, {path.removeprefix('load.')}: {old} and {new}"
 
 
