@@ -241,6 +241,19 @@ def test_a_file_that_is_none_is_refused(tmp_path):
         Store(newer).runs()
 
 
+def test_what_stands_in_the_place_of_the_file_is_not_replaced(tmp_path):
+    aim, link, folder = tmp_path / "aim.sqlite", tmp_path / "link.sqlite", tmp_path / "folder"
+    link.symlink_to(aim)
+    Store(link).put(record([0.1]))
+    assert link.is_symlink()
+    assert len(Store(aim).runs()) == 1
+    folder.mkdir()
+    with pytest.raises(MeasureError, match="cannot be used as a file of runs"):
+        Store(folder).put(record([0.1]))
+    assert folder.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["aim.sqlite", "folder", "link.sqlite"]
+
+
 def drawn(factor, seed, count=400):
     return np.random.default_rng(seed).gamma(9, 0.02, count) * factor
 

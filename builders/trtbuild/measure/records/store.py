@@ -6,10 +6,12 @@ reads it next sees that its process is gone and marks it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -24,25 +26,25 @@ from trtbuild.measure.records.record import Record, TimelineRow
 DEFAULT_FILE = Path("runs") / "records.sqlite"
 _VERSION = 1
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
+CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, series TEXT, kind TEXT NOT NULL, label TEXT NOT NULL, state TEXT NOT NULL,
     why TEXT NOT NULL, begun_unix_s REAL NOT NULL, duration_s REAL NOT NULL, window_begin_s REAL NOT NULL,
     window_end_s REAL NOT NULL, seed INTEGER NOT NULL, load TEXT NOT NULL, deployment TEXT NOT NULL,
     machine TEXT NOT NULL, versions TEXT NOT NULL, notes TEXT NOT NULL, generator TEXT NOT NULL,
     metrics TEXT NOT NULL, changed TEXT NOT NULL, owner_pid INTEGER NOT NULL, owner_started_s REAL NOT NULL
 );
-CREATE TABLE IF NOT EXISTS requests (
+CREATE TABLE requests (
     run_id TEXT NOT NULL REFERENCES runs ON DELETE CASCADE, number INTEGER NOT NULL, traffic TEXT NOT NULL,
     model TEXT NOT NULL, kind TEXT NOT NULL, phase TEXT NOT NULL, intended_s REAL NOT NULL, sent_s REAL,
     first_s REAL, end_s REAL, outcome TEXT NOT NULL, prompt_tokens INTEGER, output_tokens INTEGER,
     max_tokens INTEGER, prefix_tokens INTEGER NOT NULL, degrade_step INTEGER NOT NULL, error TEXT NOT NULL,
     arrivals BLOB NOT NULL, PRIMARY KEY (run_id, number)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS timeline (
+CREATE TABLE timeline (
     run_id TEXT NOT NULL REFERENCES runs ON DELETE CASCADE, t_s REAL NOT NULL, model TEXT NOT NULL,
     series TEXT NOT NULL, value REAL NOT NULL
 );
-CREATE INDEX IF NOT EXISTS timeline_of_run ON timeline (run_id, series, t_s);
+CREATE INDEX timeline_of_run ON timeline (run_id, series, t_s);
 """
 _JSON = ("load", "deployment", "machine", "versions", "notes", "generator", "metrics", "changed")
 _PLAIN = ("run_id", "series", "kind", "label", "state", "why", "begun_unix_s", "duration_s", "seed")
@@ -73,27 +75,47 @@ class Store:
                 f"{self.path} does not exist: no run was recorded here", "measure one: trtbuild bench"
             )
         try:
+            if write:
+                self._make()
             with closing(sqlite3.connect(self.path, timeout=30)) as connection:
                 connection.row_factory = sqlite3.Row
                 connection.execute("PRAGMA foreign_keys = ON")
-                self._check_version(connection, write=write)
+                self._check_version(connection)
                 with connection:
                     yield connection
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, OSError) as error:
             raise MeasureError(
                 f"{self.path} cannot be used as a file of runs: {error}", "name another: --runs FILE"
             ) from error
 
-    def _check_version(self, connection: sqlite3.Connection, *, write: bool) -> None:
+    def _make(self) -> None:
+        """Makes the file in another place and moves it in, so that nobody finds half of one.
+
+        SQLite does not wait for others when it changes a file's journal, so one process makes it at a time.
+        """
+        path = self.path.resolve()  # a link stays one
+        if not _is_to_be_made(path):
+            return
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_to_be_made(path):
+                return
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                made = Path(folder) / path.name
+                with closing(sqlite3.connect(made)) as connection:
+                    connection.executescript(
+                        f"PRAGMA journal_mode = WAL; {_SCHEMA} PRAGMA user_version = {_VERSION};"
+                    )
+                made.replace(path)
+        finally:
+            os.close(descriptor)
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            if not write:
-                raise MeasureError(f"{self.path} holds no run yet", "measure one: trtbuild bench")
-            connection.executescript(
-                "PRAGMA journal_mode = WAL; BEGIN IMMEDIATE;"
-                f"{_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;"
-            )
-        elif version != _VERSION:
+            raise MeasureError(f"{self.path} holds no run yet", "measure one: trtbuild bench")
+        if version != _VERSION:
             raise MeasureError(
                 f"{self.path} has version {version} of the file of runs, and this trtbuild reads {_VERSION}",
                 "name another: --runs FILE",
@@ -223,6 +245,11 @@ class Store:
                 "UPDATE runs SET state = 'died', why = ? WHERE run_id = ?",
                 [("its process ended without finishing it", run_id) for run_id in dead],
             )
+
+
+def _is_to_be_made(path: Path) -> bool:
+    """Nothing, or an empty file; SQLite refuses what is neither that nor its own."""
+    return not path.exists() or (path.is_file() and path.stat().st_size == 0)
 
 
 def _sum_up(record: Record) -> None:
