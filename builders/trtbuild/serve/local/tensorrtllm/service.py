@@ -145,18 +145,27 @@ class TritonPythonModel:
             self._work.clear()
             if self._down:
                 self._restart()
-            answers = self._open.all()
-            if answers:
-                self._work.set()
-            if answers and self._shutdown.begun():
-                for answer in answers:
-                    answer.abandon("the server is shutting down")
-                    self._cancel(answer)
-            for _ in range(min(CANCEL_CHECKS_PER_TICK, len(answers))):
-                turn += 1
-                answer = answers[turn % len(answers)]
-                if answer.client_left():
-                    self._cancel(answer)
+            turn = self._look_after(turn)
+
+    def _look_after(self, turn: int) -> int:
+        """Asks some open requests, those after ``turn``, whether their client left; returns the next turn.
+
+        A function of its own: a thread that waits must hold no answer, for Triton does not unload the model
+        while one is held.
+        """
+        answers = self._open.all()
+        if answers:
+            self._work.set()
+        if answers and self._shutdown.begun():
+            for answer in answers:
+                answer.abandon("the server is shutting down")
+                self._cancel(answer)
+        for _ in range(min(CANCEL_CHECKS_PER_TICK, len(answers))):
+            turn += 1
+            answer = answers[turn % len(answers)]
+            if answer.client_left():
+                self._cancel(answer)
+        return turn
 
     def _restart(self) -> None:
         """In the keeper's thread: a worker ends with the thread that started it."""
