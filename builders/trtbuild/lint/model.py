@@ -86,14 +86,18 @@ class ModelFolder:
         """The place of a field; of the file where the field is missing."""
         return Place(self.file, where.line, where.column) if where else Place(self.file)
 
+    def field(self, path: str) -> Field | None:
+        """What the config says at a dotted path; None: nothing, or there is no config that can be read."""
+        return self.config.get(path) if self.config else None
+
     def text(self, path: str, default: str = "") -> str:
         """The value at a dotted path as written."""
-        found = self.config.get(path) if self.config else None
+        found = self.field(path)
         return found.text if found else default
 
     def number(self, path: str, default: int = 0) -> int:
         """A whole number at a dotted path; ``default`` where it is missing or no number."""
-        found = self.config.get(path) if self.config else None
+        found = self.field(path)
         value = found.number if found is not None else None
         return default if value is None else value
 
@@ -181,7 +185,7 @@ class ModelFolder:
     def loaded(self) -> tuple[str, ...]:
         """Of these, those that version_policy loads; without one, the highest; `latest {}` is none."""
         numbers = sorted(self.numbered, key=int, reverse=True)
-        policy = self.config.get("version_policy") if self.config else None
+        policy = self.field("version_policy")
         chosen = policy.message if policy is not None and policy.message is not None else Message()
         if chosen.get("all") is not None:
             return tuple(numbers)

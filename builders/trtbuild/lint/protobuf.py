@@ -17,7 +17,7 @@ def model_config(model: ModelFolder) -> ModelConfig:
         )
     for tensor in model.tensors("output"):
         config.output.add(name=tensor.name, data_type=_dtype(tensor.dtype), dims=tensor.dims)
-    scheduling = model.config.get("ensemble_scheduling") if model.config else None
+    scheduling = model.field("ensemble_scheduling")
     for step in scheduling.message.all("step") if scheduling is not None and scheduling.message else ():
         if step.message is None:
             continue

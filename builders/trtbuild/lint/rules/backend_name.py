@@ -25,7 +25,7 @@ _MEANT = {
 def check(repository: LintRepository) -> Iterator[Found]:
     """Well-known wrong names, unless the model brings a backend of that name."""
     for model in repository.readable:
-        backend = model.config.get("backend") if model.config else None
+        backend = model.field("backend")
         meant = _MEANT.get(backend.text) if backend is not None else None
         if backend is None or meant is None or any(model.path.glob("libtriton_*.so")):
             continue

@@ -19,7 +19,7 @@ SEVERITY = "error"
 def check(repository: LintRepository) -> Iterator[Found]:
     """max_batch_size against the batcher's settings."""
     for model in repository.readable:
-        size = model.config.get("max_batch_size") if model.config else None
+        size = model.field("max_batch_size")
         if size is None or size.number is None:
             continue
         if size.number < 0:
@@ -35,7 +35,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
 
 def _preferred(model: ModelFolder, largest: int) -> Iterator[Found]:
     for path in ("sequence_batching.oldest", "dynamic_batching"):
-        batching = model.config.get(path) if model.config else None
+        batching = model.field(path)
         if batching is not None and batching.message is not None:
             yield from _batcher(model, largest, batching, batching.message)
 

@@ -46,14 +46,14 @@ def _differ(model: ModelFolder, engine: ModelFolder) -> bool:
 
 def step_names(model: ModelFolder) -> list[str]:
     """Models of an ensemble's steps, in order."""
-    scheduling = model.config.get("ensemble_scheduling") if model.config else None
+    scheduling = model.field("ensemble_scheduling")
     steps = scheduling.message.all("step") if scheduling is not None and scheduling.message else []
     names = [step.message.get("model_name") for step in steps if step.message]
     return [name.text for name in names if name is not None]
 
 
 def _found(model: ModelFolder, other: ModelFolder) -> Found:
-    place = model.config.get(_FIELD) if model.config else None
+    place = model.field(_FIELD)
     return Found(
         model.at(place),
         f"decoupled is {str(model.decoupled).lower()} here, and {str(other.decoupled).lower()} in "

@@ -34,7 +34,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
 
 def _engine(model: ModelFolder, files: EngineFiles) -> Iterator[Found]:
     size, built = (
-        model.config.get("max_batch_size") if model.config else None,
+        model.field("max_batch_size"),
         files.number("build_config.max_batch_size"),
     )
     if size is not None and size.number is not None and built is not None and size.number > built:

@@ -36,7 +36,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
             )
         if ensemble.name in _reached(repository, names):
             yield Found(
-                ensemble.at(ensemble.config.get("ensemble_scheduling") if ensemble.config else None),
+                ensemble.at(ensemble.field("ensemble_scheduling")),
                 "the ensemble is a step of itself",
                 _WHY,
                 "break the circle",
@@ -62,7 +62,7 @@ def _reached(repository: LintRepository, names: list[str]) -> set[str]:
 
 
 def _versions(repository: LintRepository, ensemble: ModelFolder) -> Iterator[Found]:
-    scheduling = ensemble.config.get("ensemble_scheduling") if ensemble.config else None
+    scheduling = ensemble.field("ensemble_scheduling")
     for step in scheduling.message.all("step") if scheduling is not None and scheduling.message else ():
         name = step.message.get("model_name") if step.message else None
         wanted = step.message.get("model_version") if step.message else None

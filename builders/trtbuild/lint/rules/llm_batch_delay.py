@@ -21,7 +21,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
     for model in repository.readable:
         if not (is_llm(model) or is_bls(model) or is_preprocessing(model) or is_postprocessing(model)):
             continue
-        delay = model.config.get("dynamic_batching.max_queue_delay_microseconds") if model.config else None
+        delay = model.field("dynamic_batching.max_queue_delay_microseconds")
         if delay is not None and delay.number is not None and delay.number > _HARMLESS_US:
             yield Found(
                 model.at(delay),

@@ -73,7 +73,7 @@ def _triton(model: ModelFolder, settings: Settings) -> Iterator[Found]:
             "the template does not support batches, and refuses to load",
             "write 0; the LLM API batches by itself",
         )
-    written = model.config.get("model_transaction_policy.decoupled") if model.config else None
+    written = model.field("model_transaction_policy.decoupled")
     if written is not None and "decoupled" in triton and bool(triton["decoupled"]) != model.decoupled:
         yield Found(
             model.at(written),

@@ -42,7 +42,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 continue
             if names and not names & set(wanted):
                 yield Found(
-                    model.at(model.config.get("backend") if model.config else None),
+                    model.at(model.field("backend")),
                     f"{model.name}/{version} has no {' or '.join(wanted)}; it holds "
                     f"{', '.join(sorted(names)[:5])}",
                     f"the backend {model.backend} loads that file, and fails without it",

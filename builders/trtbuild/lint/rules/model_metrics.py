@@ -21,7 +21,7 @@ _NEEDED = {
 def check(repository: LintRepository) -> Iterator[Found]:
     """metric_control of all models."""
     for model in repository.readable:
-        metrics = model.config.get("model_metrics") if model.config else None
+        metrics = model.field("model_metrics")
         for control in metrics.message.all("metric_control") if metrics and metrics.message else ():
             for path, remedy in _NEEDED.items():
                 field = control.message.get(path) if control.message else None

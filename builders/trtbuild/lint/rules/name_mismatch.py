@@ -16,7 +16,7 @@ SEVERITY = "error"
 def check(repository: LintRepository) -> Iterator[Found]:
     """Configs under another name."""
     for model in repository.readable:
-        name = model.config.get("name") if model.config else None
+        name = model.field("name")
         if name is None or name.text == model.name or "${" in name.text:
             continue
         place = model.at(name)

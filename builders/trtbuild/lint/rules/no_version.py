@@ -41,7 +41,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 _remedy(model.name, others),
             )
             continue
-        policy = model.config.get("version_policy") if model.config else None
+        policy = model.field("version_policy")
         if not model.loaded and not _named(policy) and not _is_unfilled(policy):
             yield Found(
                 model.at(policy),

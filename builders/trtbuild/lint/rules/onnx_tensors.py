@@ -102,7 +102,7 @@ def _tensor(model: ModelFolder, name: Field, tensor: Message, there: _OnnxTensor
     batched = model.number("max_batch_size") > 0
     if batched and (not there.dims or there.dims[0] != -1):
         yield Found(
-            model.at(model.config.get("max_batch_size") if model.config else None),
+            model.at(model.field("max_batch_size")),
             f"max_batch_size is {model.text('max_batch_size')}, and the first dimension of {name.text} is "
             f"fixed in the ONNX file: {list(there.dims)}",
             _WHY,

@@ -16,7 +16,7 @@ SEVERITY = "warning"
 def check(repository: LintRepository) -> Iterator[Found]:
     """DALI models that say max_batch_size 0."""
     for model in repository.readable:
-        size = model.config.get("max_batch_size") if model.config else None
+        size = model.field("max_batch_size")
         free = any(-1 in tensor.dims for tensor in model.tensors("input"))
         if model.backend == "dali" and size is not None and size.text == "0" and free:
             yield Found(

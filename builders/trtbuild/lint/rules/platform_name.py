@@ -23,8 +23,8 @@ _WHY = "Triton refuses it, and the model does not load"
 def check(repository: LintRepository) -> Iterator[Found]:
     """platform, backend and ensemble_scheduling of all models."""
     for model in repository.readable:
-        platform = model.config.get("platform") if model.config else None
-        backend = model.config.get("backend") if model.config else None
+        platform = model.field("platform")
+        backend = model.field("backend")
         if any(field is not None and "${" in field.text for field in (platform, backend)):
             continue
         yield from _ensemble(model, platform, backend)
@@ -33,7 +33,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
 
 
 def _ensemble(model: ModelFolder, platform: Field | None, backend: Field | None) -> Iterator[Found]:
-    scheduling = model.config.get("ensemble_scheduling") if model.config else None
+    scheduling = model.field("ensemble_scheduling")
     is_ensemble = platform is not None and platform.text == _ENSEMBLE
     if is_ensemble and backend is not None and backend.text:
         yield Found(

@@ -21,7 +21,7 @@ _DELAY = ("DELAY", "1")
 def check(repository: LintRepository) -> Iterator[Found]:
     """dynamic_batching of all models."""
     for model in repository.readable:
-        batching = model.config.get("dynamic_batching") if model.config else None
+        batching = model.field("dynamic_batching")
         if batching is not None and batching.message is not None:
             yield from _levels(model, batching.message)
             yield from _ordered(model, batching.message)

@@ -17,7 +17,7 @@ SEVERITY = "error"
 def check(repository: LintRepository) -> Iterator[Found]:
     """response_cache of all models."""
     for model in repository.readable:
-        cache = model.config.get("response_cache.enable") if model.config else None
+        cache = model.field("response_cache.enable")
         if cache is None or cache.text.lower() not in ("true", "t", "1"):
             continue
         steps = [repository.models[name] for name in step_names(model) if name in repository.models]

@@ -19,7 +19,7 @@ SEVERITY = "error"
 def check(repository: LintRepository) -> Iterator[Found]:
     """runtime of all models."""
     for model in repository.readable:
-        runtime = model.config.get("runtime") if model.config else None
+        runtime = model.field("runtime")
         if runtime is None or "/" not in runtime.text or "${" in runtime.text:
             continue
         if (

@@ -22,9 +22,7 @@ _WHY = "Triton refuses it, and the model does not load"
 def check(repository: LintRepository) -> Iterator[Found]:
     """sequence_batching of all models."""
     for model in repository.readable:
-        share = (
-            model.config.get("sequence_batching.direct.minimum_slot_utilization") if model.config else None
-        )
+        share = model.field("sequence_batching.direct.minimum_slot_utilization")
         if share is not None and share.kind is Kind.NUMBER and not 0 <= float(share.text.rstrip("fF")) <= 1:
             yield Found(
                 model.at(share),
@@ -32,7 +30,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
                 f"it is a share of the slots: {_WHY}",
                 "write a number from 0 to 1",
             )
-        batching = model.config.get("sequence_batching") if model.config else None
+        batching = model.field("sequence_batching")
         for state in batching.message.all("state") if batching and batching.message else ():
             initial = state.message.all("initial_state") if state.message else []
             if state.message is not None and len(initial) > 1:

@@ -29,7 +29,7 @@ _IDS = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 def check(repository: LintRepository) -> Iterator[Found]:
     """sequence_batching of all models."""
     for model in repository.readable:
-        batching = model.config.get("sequence_batching") if model.config else None
+        batching = model.field("sequence_batching")
         inputs = batching.message.all("control_input") if batching and batching.message else []
         yield from _names(model, inputs)
         seen: dict[str, Field] = {}

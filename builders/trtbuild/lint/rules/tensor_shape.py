@@ -96,7 +96,7 @@ def _shown(dims: list[int]) -> str:
 
 
 def _takes_no_batches(model: ModelFolder) -> bool:
-    size = model.config.get("max_batch_size") if model.config else None
+    size = model.field("max_batch_size")
     return is_as_written(model) if size is None else size.number == 0
 
 

@@ -39,7 +39,7 @@ def check(repository: LintRepository) -> Iterator[Found]:
 
 
 def _config(model: ModelFolder) -> Iterator[Found]:
-    size = model.config.get("max_batch_size") if model.config else None
+    size = model.field("max_batch_size")
     if size is not None and (size.number or 0) > 0:
         yield Found(
             model.at(size),
@@ -47,7 +47,7 @@ def _config(model: ModelFolder) -> Iterator[Found]:
             f"vLLM batches by itself: the backend wants 0, and {_ENDS}",
             "write 0, and max_num_seqs in model.json",
         )
-    decoupled = model.config.get("model_transaction_policy.decoupled") if model.config else None
+    decoupled = model.field("model_transaction_policy.decoupled")
     if decoupled is not None and decoupled.text.lower() in ("false", "f", "0"):
         yield Found(
             model.at(decoupled),
